@@ -1,4 +1,3 @@
-//! The verbs of `segue` as a library, so that its parsers can be tested from outside. It has no stable
-//! interface.
+//! The verbs of `segue` as a library, so that tests can reach its parsers. The interface is not stable.
 
 pub mod cmd;

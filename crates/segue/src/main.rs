@@ -1,5 +1,6 @@
 //! `segue`: one binary with a verb for each task. Each verb is a module of [`segue::cmd`] with an
-//! `Args` (its options) and a `run`. Bad input of any kind ends in one line and exit status 2.
+//! `Args` (its options) and a `run`. Invalid input of any kind is reported in one line with exit
+//! status 2.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use segue::cmd;
 use segue_text::errors::Told;
 use segue_text::terminal::Stream;
 
-/// Help has lines of at most this many characters: longer ones are hard to read.
+/// Maximum line length of help, in characters: longer lines are hard to read.
 const HELP_COLUMNS: usize = 100;
 
 /// IP mobility for Linux: keeps every session alive while a device moves between access networks.
@@ -53,8 +54,8 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether ending it midway would leave devices or namespaces behind: a closed output must not
-    /// kill it.
+    /// Whether stopping the verb midway would leave devices or namespaces behind: a closed output
+    /// must not kill it.
     fn has_to_tidy_up(&self) -> bool {
         matches!(
             self,
@@ -73,7 +74,7 @@ impl Verb {
 
 fn main() -> ExitCode {
     segue_linux::process::use_built_in_lookups();
-    // Elsewhere than on a terminal, clap would assume 100 columns.
+    // If the output is not a terminal, clap would assume 100 columns.
     let command = Cli::command().term_width(Stream::Output.room().min(HELP_COLUMNS));
     let parsed = command.try_get_matches().and_then(|given| Cli::from_arg_matches(&given));
     let cli = match parsed {
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     say_when_output_fails();
-    // Unwinding removes what a verb has set up.
+    // Unwinding removes what the verb has set up.
     std::panic::catch_unwind(|| run(cli)).unwrap_or_else(|payload| match output_error(&*payload) {
         Some(_) => ExitCode::from(2),
         None => std::panic::resume_unwind(payload),
@@ -160,7 +161,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             None => format!(" {line}"),
         })
         .collect();
-    // In the user's terms, not those of the standard library's parsers.
+    // Rephrase the messages of the standard library's parsers in the user's terms.
     let said = said
         .trim_start()
         .replace("number too large to fit in target type", "too large")
@@ -170,8 +171,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The value that was taken for options because it begins with a hyphen. clap names only its first
-/// character.
+/// The value that was mistaken for options because it begins with a hyphen. clap names only its
+/// first character.
 fn negative(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return None;

@@ -1,4 +1,4 @@
-//! `segue bench`: what measuring costs on this machine, side by side.
+//! `segue bench`: measures the cost of probing on this machine, implementations side by side.
 
 use std::fs;
 use std::path::PathBuf;

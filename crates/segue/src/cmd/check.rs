@@ -63,10 +63,10 @@ pub enum FileKind {
     Scenario,
 }
 
-/// Most mistakes reported for one file.
+/// Maximum number of mistakes reported for one file.
 const MISTAKES_MAX: usize = 50;
 
-/// Behind the kind of a file that might be of another.
+/// Appended to the file kind when `check` only guessed it.
 const GUESS: &str = " (a guess: neither content nor name tells the kind; name it with --as)";
 
 /// A mistake, with its line if known.
@@ -153,7 +153,7 @@ impl FileKind {
     }
 }
 
-/// The kind of a file, by tables and keys that only one kind has, else by its name.
+/// Recognizes the kind of a file by tables and keys that only one kind has, else by its name.
 pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
     let keys: Vec<&str> = text.lines().filter_map(key_of).collect();
     let has = |wanted: &[&str]| keys.iter().any(|key| wanted.contains(key));
@@ -167,13 +167,13 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
     if top(&["peers", "validity"]) {
         return Some(FileKind::MihFunction);
     }
-    // Links of networks have ends, and nodes or cells beside them.
+    // In a network file, links have ends and there are nodes or cells; in other files they have neither.
     let of_network = has(&["[[node]]", "[[cell]]", "ends"]) || top(&["duration", "seed"]);
     if has(&["[[link]]"]) && (has(&["interface"]) && !has(&["[[node]]"]) || !of_network) {
         return Some(FileKind::MihLinkSap);
     }
     if has(&["[[node]]", "[[link]]", "[population]"]) {
-        // A test network has no time: it runs until it is ended.
+        // A test network has no duration or seed: it runs until it is stopped.
         return Some(if top(&["duration", "seed"]) || has(&["[population]"]) {
             FileKind::Scenario
         } else {
@@ -226,14 +226,14 @@ fn key_of(line: &str) -> Option<&str> {
     line.split_once('=').map(|(key, _)| key.trim())
 }
 
-/// What a message says that there is not.
+/// The name that an error message reports as unknown.
 fn unknown(what: &str) -> Option<&str> {
     let words = what.split_once("there is no ").map(|(_, rest)| rest.split(' ').nth(1));
     let place = || what.split_once("no link of ").map(|(_, rest)| rest.split(' ').next());
     words.or_else(place).flatten()
 }
 
-/// The numbers of the lines of the table with this one.
+/// The line numbers of the table that contains this line.
 fn table_of(lines: &[String], number: usize) -> Range<usize> {
     let is_head = |line: &String| line.starts_with('[');
     let first = lines[..number].iter().rposition(is_head).unwrap_or(0);
@@ -241,8 +241,8 @@ fn table_of(lines: &[String], number: usize) -> Range<usize> {
     first + 1..rest.map_or(lines.len(), |rest| number + rest) + 1
 }
 
-/// The settings that would be in force, or every mistake. The readers stop at the first mistake, so
-/// it is removed from the text and the rest is read again.
+/// Returns the settings that would be in force, or every mistake. The readers stop at the first mistake, so each
+/// mistake is removed from the text and the rest is read again.
 fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistake>> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut mistakes: Vec<Mistake> = Vec::new();
@@ -262,8 +262,8 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
             Err(error) => Told(&error).to_string(),
         };
         let (line, what) = place(path, &lines, &error);
-        // A key missing because it was removed, or mistyped, is no separate mistake, and neither is a name that nobody has
-        // because its table is not read any more.
+        // A key that is missing because it was removed or mistyped is not a separate mistake. Neither is a reference to
+        // a name whose table is no longer read.
         let lacks = ["missing", "go together"].iter().any(|word| what.contains(word));
         let own = line.map_or(0..0, |line| table_of(&written, line));
         let torn = what.contains(" is one of ") && own.clone().any(|line| doubted.contains(&line));
@@ -289,7 +289,7 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
     Err(mistakes)
 }
 
-/// The interfaces that a file lists and this machine does not have: the daemon waits for them.
+/// The interfaces that a file lists and this machine does not have. The daemon waits for them.
 fn absent(kind: FileKind, text: &str) -> Vec<String> {
     let listed = match kind {
         FileKind::Host => segue_grammar::parse(text, "").map(|file: HostFile| file.interfaces),
@@ -302,7 +302,7 @@ fn absent(kind: FileKind, text: &str) -> Vec<String> {
     listed.iter().filter_map(|name| lacks::interface("interfaces:", name, &links)).collect()
 }
 
-/// Whether the daemon will be able to read its secrets. Who may not read them here cannot tell.
+/// Checks that the daemon will be able to read its secrets. A user who may not read them cannot check this.
 fn check_secrets(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<()> {
     let name = path.display().to_string();
     let radius = match kind {
@@ -505,7 +505,7 @@ mod tests {
     fn what_follows_from_a_mistake_is_not_told_as_another() {
         let nodes = "[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n";
         for (text, lines) in [
-            // A link that is not read is named by an event; a bad address takes a route's gateway away.
+            // An event names a link that failed to parse; a bad address leaves a route without its gateway.
             (
                 "[[link]]\nname = \"l\"\nends = [\"a\", \"b:\"]\n\
                  [[event]]\nat = \"1s\"\ncut = \"l\"\nfor = 5\n[[event]]\nat = 1\ncut = \"m\"\n",

@@ -89,8 +89,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What [`run`] would remove from this network namespace, except filters of old kernels. Changes
-/// nothing and needs no permission; only root sees the names of nftables tables.
+/// Lists what [`run`] would remove from this network namespace, except filters of old kernels. Changes nothing and needs no
+/// permission, but only root sees the names of nftables tables.
 pub fn leftovers() -> anyhow::Result<Vec<String>> {
     let links = link::links()?;
     let (living, dead): (Vec<_>, Vec<_>) =
@@ -115,7 +115,7 @@ pub fn leftovers() -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Interfaces with the link-layer address of all gateways that are no access of one that runs.
+/// Interfaces that have the gateways' shared link-layer address but are no access of a running gateway.
 fn forsaken<'a>(links: &'a [Link], living: &[&Link]) -> Vec<&'a Link> {
     let numbers = living.iter().map(|link| Number::of(&link.name));
     let served: Vec<String> = numbers.flat_map(leading::accesses).collect();
@@ -124,7 +124,7 @@ fn forsaken<'a>(links: &'a [Link], living: &[&Link]) -> Vec<&'a Link> {
     all
 }
 
-/// The nftables tables of daemons that run no more.
+/// The nftables tables of daemons that no longer run.
 fn tables(living: &[&Link]) -> impl Iterator<Item = String> {
     let present: Vec<String> = living.iter().map(|link| nft::table_name("_", &link.name)).collect();
     let ours = [clamp::tables(), nat::tables(), past::tables(), segue_datapath::relay::tables()];
@@ -132,19 +132,19 @@ fn tables(living: &[&Link]) -> impl Iterator<Item = String> {
     all.filter(move |table| !present.iter().any(|device| table.ends_with(device)))
 }
 
-/// Sockets of daemons that are gone: in the usual places, and `more`.
+/// Sockets of daemons that no longer run, in the usual places and at `more`.
 fn stale_sockets(more: Option<PathBuf>) -> Vec<PathBuf> {
     let all = control::sockets().into_iter().chain(more);
     all.filter(|path| Place::of(path).is_ok_and(|place| place == Place::Stale)).collect()
 }
 
-/// Those numbers of daemons that have left something whose daemon runs no more.
+/// Keeps the numbers of daemons that left something behind and no longer run.
 fn without(living: &[&Link], left: Vec<Number>) -> impl Iterator<Item = Number> {
     let present: Vec<Number> = living.iter().map(|link| Number::of(&link.name)).collect();
     left.into_iter().filter(move |number| !present.contains(number))
 }
 
-/// Whether the device has no link layer and a name that only our daemons use.
+/// Whether the device has no link layer and has a name that only our daemons use.
 fn is_tunnel(link: &Link) -> bool {
     link.name.starts_with("segue") && !link.loopback && link.mac == [0; 6]
 }

@@ -1,4 +1,5 @@
-//! What is asked of a running daemon: `segue status`, `events`, `report`, `paths`, `flows`, `handover` and `keepalive`.
+//! Queries and orders to a running daemon: `segue status`, `events`, `report`, `paths`, `flows`, `handover` and
+//! `keepalive`.
 
 mod events;
 mod flows;

@@ -1,5 +1,5 @@
-//! `segue demo`: shows the main job on this machine. Real daemons in network namespaces carry live
-//! traffic, a Wi-Fi's backhaul falls silent, and the results are measured.
+//! `segue demo`: shows the main feature on this machine. Real daemons in network namespaces carry live traffic, the
+//! backhaul of a Wi-Fi falls silent, and the program measures the outcome.
 
 mod pmip;
 mod view;
@@ -61,7 +61,7 @@ enum Other {
     Pmip(pmip::Args),
 }
 
-/// The page.
+/// File name of the result page.
 const REPORT: &str = "report.html";
 /// How often the daemons are polled.
 const POLL: Duration = Duration::from_millis(40);
@@ -120,7 +120,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Lets the play run and judges it.
+/// Runs the play and judges it.
 fn perform(
     stage: &Stage,
     course: Course,

@@ -49,7 +49,7 @@ fn is_enabled(of_host: bool) -> bool {
     Path::new(&format!("/etc/systemd/system/multi-user.target.wants/segue-{role}.service")).exists()
 }
 
-/// The role of this machine, present or planned.
+/// The current or planned role of this machine.
 enum Role {
     Host(Box<HostFile>, Box<host::Settings>),
     Anchor(Box<anchor::Settings>),
@@ -57,8 +57,8 @@ enum Role {
 }
 
 impl Role {
-    /// Reads the configuration: the given one, else that of the running daemon's role, else that of
-    /// the role that ran before.
+    /// Reads the given configuration, else the one for the running daemon's role, else the one for the role that ran
+    /// before.
     fn of(given: Option<&Path>, running: Option<&Status<Tunnels>>) -> anyhow::Result<Role> {
         let state = |of_host: bool| match of_host {
             true => config::default_host_state(None),
@@ -72,7 +72,7 @@ impl Role {
             let name = if of_host { "/etc/segue/host.toml" } else { "/etc/segue/anchor.toml" };
             Some(PathBuf::from(name)).filter(|file| file.exists())
         };
-        // On a fresh machine, the only file there is.
+        // On a fresh machine, the only file present decides.
         let usual = |of_host: bool| {
             let fresh = !here(true) && !here(false) && file(!of_host).is_none();
             file(of_host).filter(|_| here(of_host) || fresh)
@@ -168,7 +168,7 @@ fn examine(
 ) -> anyhow::Result<Vec<Finding>> {
     let mut all = vec![system::kernel(), system::capabilities()];
     let interfaces = network::interfaces()?;
-    // The programs take the tunnel's packets before the packet filter does.
+    // The eBPF programs take tunnel packets before the packet filter sees them.
     let before_filters = running.is_some_and(|status| status.body.datapath.starts_with("ebpf"));
     match role {
         Role::Host(file, settings) => {
@@ -190,7 +190,7 @@ fn examine(
             let translators = network::translators(&anchor, &interfaces, settings, running)?;
             all.extend(network::translation(&translators));
             anchor.extend(network::synthesized(&translators, &anchor));
-            // Also where the file says nothing about it.
+            // The running daemon may know an address that the file does not list.
             let reached = running.and_then(|status| status.body.anchor.as_ref()?.parse().ok());
             anchor.extend(reached.filter(|at| !anchor.contains(at)));
             all.extend(network::reachability(&anchor, running));
@@ -221,7 +221,7 @@ fn examine(
     all.extend(network::clamp(running));
     all.push(system::clock());
     all.push(system::leftovers());
-    // What there is to do comes first.
+    // Findings that require action come first.
     all.sort_by_key(|finding| finding.verdict != Verdict::Todo);
     Ok(all)
 }

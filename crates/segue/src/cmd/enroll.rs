@@ -69,7 +69,7 @@ fn whole_seconds(text: &str) -> Result<u64, String> {
 }
 
 impl Args {
-    /// The control socket of the anchor, and its state.
+    /// The anchor's control socket and its state directory.
     fn places(&self) -> (PathBuf, PathBuf) {
         let instance = self.instance.as_deref();
         let control = || control::default_path("anchor", instance);
@@ -97,7 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else if args.remove {
         say!("{}", anchor.remove(name)?);
     } else if let Some(path) = &args.out {
-        // Create the file first: an existing file or a closed directory must not cost an enrolment.
+        // Create the file first: an existing file or an unwritable directory must not use up an enrolment.
         let out = Out::create(path, args.force)?;
         out.write(&anchor.enroll(name, addresses, args.valid)?)?;
         say!("wrote the join line to {}", path.display());
@@ -107,11 +107,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new private file, removed again unless the line is written to it.
+/// A new private file. Dropping it removes the file unless the line was written.
 struct Out<'a> {
     path: &'a Path,
     file: File,
-    /// Temporary name until the line is written, if it replaces another file.
+    /// The temporary name under which the line is written if it replaces another file.
     aside: Option<PathBuf>,
     written: Cell<bool>,
 }
@@ -158,7 +158,7 @@ impl Drop for Out<'_> {
     }
 }
 
-/// The anchor that runs here, or the stored state of one that does not run.
+/// The anchor running on this machine, or the stored state of an anchor that is stopped.
 enum Anchor {
     Running(PathBuf),
     Stored(Embedded),

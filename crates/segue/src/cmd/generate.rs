@@ -17,7 +17,8 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// Daemons, by role: segue-ROLE(1) lists their files. Those of IEEE 802.21 keep no state.
+/// Daemons by role; segue-ROLE(1) lists their files. The flag says whether the daemon keeps state,
+/// which those of IEEE 802.21 do not.
 const DAEMONS: [(&str, bool); 6] = [
     ("host", true),
     ("anchor", true),
@@ -27,7 +28,7 @@ const DAEMONS: [(&str, bool); 6] = [
     ("mih-link-sap", false),
 ];
 
-/// Runs the verb, for all of `program`.
+/// Runs the verb for all verbs of `program`.
 pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
     let under = |name: &str| -> anyhow::Result<PathBuf> {
         let path = args.directory.join(name);
@@ -35,7 +36,7 @@ pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
     };
-    // The program's, and one for each verb: segue-host(1).
+    // One page for the program and one for each verb, such as segue-host(1).
     let mut built = shown(program.clone());
     built.build();
     let pages = under("man1")?;
@@ -97,7 +98,7 @@ fn files(role: &str, has_state: bool) -> String {
     section(&all)
 }
 
-/// A section of files in a man page's language.
+/// A section FILES in the markup of man pages.
 fn section(all: &[(String, &str)]) -> String {
     let entry = |(path, what): &(String, &str)| format!(".TP\n\\fI{path}\\fR\n{what}\n");
     std::iter::once(".SH FILES\n".to_owned()).chain(all.iter().map(entry)).collect()

@@ -54,11 +54,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::block_on(segue_daemon::run::run::<segue_daemon::host::Daemon>(settings))
 }
 
-/// Longest join line and file that are read, in bytes.
+/// Maximum number of bytes read from a join line and its file.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// The line, if one is given and exists. A missing file is no mistake if the host is already
-/// enrolled: the daemon knows.
+/// The join line, if one is given and exists. A missing file is no mistake: the host may be enrolled already, which the
+/// daemon checks.
 fn join_line(args: &Args, file: &HostFile) -> anyhow::Result<Option<String>> {
     if args.join.as_deref() == Some("-") {
         let mut line = String::new();

@@ -126,8 +126,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Without root everything happens in a user namespace of this process, which no other process
-/// sees.
+/// Creates a user namespace of this process if it does not run as root; no other process sees the network then.
 fn own_namespace_without_root() -> Result<bool> {
     if nix::unistd::geteuid().is_root() {
         return Ok(false);
@@ -139,7 +138,8 @@ fn own_namespace_without_root() -> Result<bool> {
 fn up(path: Option<PathBuf>, nat: bool) -> Result<ExitCode> {
     let domain = path.as_deref().is_some_and(|path| path == Path::new(DOMAIN) && !path.exists());
     let plan = path.as_deref().filter(|_| !domain).map(file::read).transpose()?;
-    // Before any thread starts, so that all inherit it and the descriptor below gets the signal.
+    // Block the signals before any thread starts, so that every thread inherits the mask and the descriptor below
+    // receives them.
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block().context("block signals")?;
     let private = own_namespace_without_root()?;
@@ -156,10 +156,10 @@ fn up(path: Option<PathBuf>, nat: bool) -> Result<ExitCode> {
     }
 }
 
-/// The network of this name is a domain of Proxy Mobile IPv6.
+/// The network of this name is a Proxy Mobile IPv6 domain.
 const DOMAIN: &str = "pmip";
 
-/// Keeps a domain with its daemons.
+/// Runs a domain and its daemons until a signal arrives.
 fn keep_domain(signals: &SigSet, private: bool) -> Result<ExitCode> {
     if private {
         bail!("segue lab up {DOMAIN} needs root: gateways send and receive below UDP");
@@ -198,7 +198,7 @@ const COMMANDS: &str = "silent LINK up|down|both on|off; stall LINK up|down|both
                         cut LINK [up|down|both]; mend LINK [up|down|both]; attach RADIO CELL; \
                         detach RADIO [CELL]; counters; end (or Ctrl-C)";
 
-/// Keeps the network until a signal comes, and takes commands from standard input.
+/// Runs the network until a signal arrives, and executes commands from standard input.
 fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
     say!("{} is up with nodes {}", lab.prefix(), lab.node_names().collect::<Vec<_>>().join(", "));
     if private {
@@ -232,7 +232,7 @@ fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         if fds.get(1).and_then(PollFd::any) == Some(true) {
-            // Closed input does not end the lab: under a service manager it is /dev/null.
+            // The end of input does not end the lab: under a service manager, standard input is /dev/null.
             listening = input.take(&stdin)?;
             while let Some(line) = input.line() {
                 if line.trim() == "end" {
@@ -244,25 +244,25 @@ fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
     }
 }
 
-/// Bytes of a command that are kept.
+/// Maximum length of a command line in bytes.
 const LONGEST_LINE: usize = 4_096;
 
-/// Bytes from standard input until they make lines. The standard library's own buffer would hide
-/// lines from `poll`.
+/// Bytes of standard input that do not yet make a line. The standard library's buffer would hide complete lines from
+/// `poll`.
 #[derive(Default)]
 struct Input(Vec<u8>);
 
 impl Input {
-    /// Takes the available bytes; false at the end of the input.
+    /// Reads the available bytes; false at the end of the input.
     fn take(&mut self, from: &impl AsFd) -> Result<bool> {
         let mut chunk = [0; 1_024];
         let len = nix::unistd::read(from, &mut chunk).context("read commands")?;
         self.0.extend_from_slice(&chunk[..len]);
-        // Lines are short: of a longer one the end makes no command.
+        // Commands are short, so the end of an overlong line is no valid command.
         if self.0.len() > LONGEST_LINE && !self.0.contains(&b'\n') {
             self.0.drain(..self.0.len() - LONGEST_LINE);
         }
-        // The last line may have no end.
+        // The last line may lack a line feed.
         if len == 0 && !self.0.is_empty() {
             self.0.push(b'\n');
         }
@@ -286,7 +286,7 @@ fn obey(lab: &Lab, line: &str) {
     }
 }
 
-/// Carries out a command and returns what it has done.
+/// Executes a command and returns what it did.
 fn carry_out(lab: &Lab, words: &[&str]) -> Result<String> {
     Ok(match *words {
         ["silent", link, way, state] => {
@@ -451,7 +451,7 @@ fn down(network: Option<&str>, all: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A PID may have been reused by another process.
+/// True if this is a segue process: a PID may have been reused.
 fn is_segue(pid: i32) -> bool {
     let own = std::fs::read_to_string("/proc/self/comm").ok();
     own.is_some() && std::fs::read_to_string(format!("/proc/{pid}/comm")).ok() == own
@@ -502,7 +502,7 @@ fn show(r: &Verification) {
     r.verdicts.iter().for_each(|verdict| say!("  {}", shown(verdict)));
 }
 
-/// A verdict with the bar that it was judged by.
+/// A verdict and the bounds that it was judged by.
 fn shown(Verdict { what, found, bar: [least, most], holds }: &Verdict) -> String {
     let word = if *holds { "ok" } else { "FAILED" };
     format!("{word:<8} {what}: {found:.4}; bar: {least:.4} to {most:.4}")

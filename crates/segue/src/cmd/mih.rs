@@ -77,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Where a mistake is.
+/// Names the file that contains a mistake.
 fn of_file(file: Option<PathBuf>, role: &str) -> String {
     let none = || format!("without -c FILE and {}", super::default_file(role).display());
     file.map_or_else(none, |file| file.display().to_string())

@@ -31,7 +31,8 @@ pub fn default_file(role: &str) -> PathBuf {
     PathBuf::from(format!("/etc/segue/{role}.toml"))
 }
 
-/// Reads a role's configuration, from the given file or from the default one if that exists. Also returns the file read.
+/// Reads a role's configuration from the given file, or from the default one if it exists. Also returns the path of the
+/// file.
 pub fn configuration<F: Config + Default>(
     given: Option<PathBuf>,
     role: &str,
@@ -61,7 +62,7 @@ pub fn block_on(daemon: impl Future<Output = anyhow::Result<()>>) -> anyhow::Res
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has what the program logs shown on standard error (`SEGUE_LOG` filters it).
+/// Shows log messages on standard error (`SEGUE_LOG` filters them).
 pub fn start_log() -> anyhow::Result<()> {
     let filter = log_filter(std::env::var("SEGUE_LOG").ok().as_deref())?;
     // A log that cannot be written must not end the daemon: the default reports it with a panic.
@@ -74,8 +75,8 @@ pub fn start_log() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which log lines are shown. A single word that is not a level is refused: the library would take
-/// it for a module's name and show only that module's lines.
+/// Parses the filter for log lines. Refuses a single word that is not a level: the library would take it for a module's
+/// name and show only the lines of that module.
 fn log_filter(text: Option<&str>) -> anyhow::Result<EnvFilter> {
     let text = text.filter(|text| !text.trim().is_empty()).unwrap_or("info");
     let is_right = |part: &str| {
@@ -88,7 +89,7 @@ fn log_filter(text: Option<&str>) -> anyhow::Result<EnvFilter> {
              program as in segue=debug"
         );
     }
-    // What the QUIC library warns of, Segue says in its own words.
+    // Segue reports the QUIC library's warnings in its own messages.
     let level = text.trim().parse::<LevelFilter>().ok().filter(|level| *level <= LevelFilter::INFO);
     let text = level.map_or_else(|| text.to_owned(), |level| format!("{level},{LIBRARIES}"));
     EnvFilter::try_new(&text).with_context(|| format!("SEGUE_LOG: {text:?}"))

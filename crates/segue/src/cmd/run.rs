@@ -1,4 +1,4 @@
-//! `segue run`: a program that leaves by one access, beside the tunnel.
+//! `segue run`: runs a program whose packets leave by one access, outside the tunnel.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -35,9 +35,9 @@ pub struct Args {
     program: Vec<String>,
 }
 
-/// Time between two looks at the program.
+/// Time between two checks of the program.
 const LOOK: Span = Span::from_millis(100);
-/// Control groups of ours begin with this.
+/// Name prefix of our control groups.
 const GROUP: &str = "segue-run-";
 
 /// Runs the verb.
@@ -63,7 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
         command.env("HOME", &user.dir).env("USER", &user.name).env("LOGNAME", &user.name);
     }
-    // A child inherits the group, so that its first packet is guided already.
+    // A child inherits the group, so even its first packet is steered.
     group.enter()?;
     let child = command.spawn().with_context(|| format!("cannot run {program}"));
     group.leave()?;
@@ -84,7 +84,7 @@ fn access(name: &str) -> anyhow::Result<u32> {
     })
 }
 
-/// As whom the program runs, if not as the present user.
+/// The user to run the program as, if not the present one.
 fn user(named: Option<&str>) -> anyhow::Result<Option<User>> {
     let name = named.map(str::to_owned).or_else(|| std::env::var("SUDO_USER").ok());
     let Some(name) = name else { return Ok(None) };
@@ -112,11 +112,11 @@ fn wait(mut child: Child, group: &Group, signals: &StopSignals) -> anyhow::Resul
     }
 }
 
-/// A control group for one program; dropping it removes it.
+/// A control group for one program. Dropping it removes the group.
 struct Group {
     path: PathBuf,
     directory: File,
-    /// Where this process was before.
+    /// The group of this process before it entered ours.
     before: PathBuf,
 }
 
@@ -152,7 +152,7 @@ impl Drop for Group {
     }
 }
 
-/// Where the control groups of version 2 are.
+/// Mount point of the control group hierarchy, version 2.
 fn hierarchy() -> anyhow::Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
     let mut fields = mounts.lines().map(|line| line.split(' '));
@@ -163,7 +163,7 @@ fn hierarchy() -> anyhow::Result<PathBuf> {
     found.context("this system has no control groups of version 2 (cgroup2)")
 }
 
-/// Removes what processes that were killed have left. The kernel keeps groups that have programs.
+/// Removes groups that killed processes left behind. The kernel keeps groups that still contain processes.
 fn remove_left(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(GROUP) {

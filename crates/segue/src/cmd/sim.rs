@@ -1,4 +1,4 @@
-//! `segue sim`: networks on virtual time.
+//! `segue sim`: simulates networks on virtual time.
 
 pub mod dumbbell;
 pub mod faults;

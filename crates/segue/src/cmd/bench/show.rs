@@ -1,11 +1,11 @@
-//! The results for people, and for other programs.
+//! Prints the results for people and for other programs.
 
 use std::fmt::Write as _;
 
 use segue_bench::{BenchReport, Quantity, Row};
 
-/// Probes a second at half a CPU in the papers, with their machine (a Core 2 Quad at 2.66 GHz, in
-/// VirtualBox).
+/// Probes per second at half a CPU as the papers report them, with their machine (a Core 2 Quad at
+/// 2.66 GHz, in VirtualBox).
 const PAPERS: &str = "The papers, at 50 % of a CPU of their time: SIP 100, Java 278, C 3 000, kernel 46 512 \
                       probes/s (25, 70, 750 and 11 600 hosts).";
 
@@ -27,7 +27,7 @@ const COLUMNS: [&str; 15] = [
     "p99_us_max",
 ];
 
-/// One line for each row of the table.
+/// The table as CSV, one line per row.
 pub(super) fn csv(report: &BenchReport) -> String {
     let rows: Vec<Vec<String>> = report.rows.iter().map(cells).collect();
     segue_report::csv(&COLUMNS, &rows)

@@ -21,13 +21,13 @@ use segue_text::units;
 use segue_tunnel::PathConfig;
 use segue_wire::Mode;
 
-/// A key with its value in words.
+/// A key and its value in words.
 pub(super) struct Row {
-    /// As in the file.
+    /// The key as written in the file.
     pub key: String,
-    /// What is in force.
+    /// The value in force.
     pub value: String,
-    /// The file does not say it.
+    /// The file does not set the key, so the default applies.
     pub default: bool,
 }
 
@@ -35,24 +35,24 @@ fn row(key: &str, value: impl ToString, default: bool) -> Row {
     Row { key: key.to_owned(), value: value.to_string(), default }
 }
 
-/// Where metrics are served.
+/// The address at which metrics are served.
 fn served(common: &Common, default: bool) -> Row {
     row("metrics", common.metrics.map_or("none".into(), |at| at.to_string()), default)
 }
 
-/// How long events are kept in the log.
+/// How long the log keeps events.
 fn kept(common: &Common, default: bool) -> Row {
     let kept = common.history.as_ref().map_or("none".into(), |log| units::span(log.keep));
     row("history", kept, default)
 }
 
-/// Megabytes of that log.
+/// Maximum size of the event log in megabytes.
 fn limited(common: &Common, default: bool) -> Row {
     let megabytes = common.history.as_ref().map_or(0, |log| log.bytes / 1_000_000);
     row("history_mb", megabytes, default)
 }
 
-/// A list in words, or the text for an empty one.
+/// A list in words, or `none` if it is empty.
 fn listed<T: ToString>(all: impl IntoIterator<Item = T>, none: &str) -> String {
     let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
     if all.is_empty() { none.to_owned() } else { all.join(", ") }
@@ -66,7 +66,7 @@ fn choice(choice: Choice) -> &'static str {
     }
 }
 
-/// A host's.
+/// Rows for a host.
 pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
     let mtu = settings
         .mtu
@@ -131,7 +131,7 @@ pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
     rows
 }
 
-/// A path with settings of its own.
+/// A row for a path that has its own settings.
 fn own_path(name: &str, path: &PathConfig) -> Row {
     let extra = format!(
         "price {}, preference {}, {:?} packets",
@@ -162,7 +162,7 @@ fn probing(path: &PathConfig) -> String {
     format!("{how}; {measured}")
 }
 
-/// An anchor's.
+/// Rows for an anchor.
 pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
     let [v4, v6] = [settings.pool_v4, settings.pool_v6].map(|pool| pool.map(|pool| pool.prefix()));
     let pools: Vec<Prefix> = [v4, v6].into_iter().flatten().collect();
@@ -218,7 +218,7 @@ pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row>
     ]
 }
 
-/// A local mobility anchor's.
+/// Rows for a local mobility anchor.
 pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
     let machine = &settings.machine;
     let nodes = file.nodes.as_ref();
@@ -304,7 +304,7 @@ fn schedule(key: ScheduleKey) -> &'static str {
     }
 }
 
-/// What accesses are worth to an anchor.
+/// How an anchor rates accesses.
 fn rated(rated: &Rated) -> String {
     let Worth { price, preference } = rated.worth;
     let kind = rated.access.map_or("any", |access| access.name().unwrap_or("unknown"));
@@ -312,7 +312,7 @@ fn rated(rated: &Rated) -> String {
     format!("{kind}{gateway}: price {price}, preference {preference}")
 }
 
-/// A mobile access gateway's.
+/// Rows for a mobile access gateway.
 pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
     let machine = &settings.machine;
     let realm = match file.realm.as_deref() {
@@ -363,13 +363,13 @@ pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
     rows
 }
 
-/// Who tells of links.
+/// The functions that report link events.
 fn heard(config: Option<&MihfConfig>) -> String {
     let functions = config.into_iter().flat_map(|config| &config.functions);
     listed(functions.map(|function| function.address), "nobody tells of links")
 }
 
-/// What both daemons of IEEE 802.21 have.
+/// Rows common to both IEEE 802.21 daemons.
 fn mih(
     settings: &Mih,
     [name, instance, control]: [bool; 3],
@@ -383,7 +383,7 @@ fn mih(
     ]
 }
 
-/// A function's.
+/// Rows for an MIH function.
 pub(super) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
     let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
     let mut rows =
@@ -394,7 +394,7 @@ pub(super) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
     rows
 }
 
-/// A link service access point's.
+/// Rows for a link service access point.
 pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
     let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
     let mut rows =
@@ -422,7 +422,7 @@ pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
     rows
 }
 
-/// Servers that know hosts.
+/// The RADIUS servers that authorize hosts.
 fn radius(radius: Option<&Radius>) -> String {
     let Some(radius) = radius else { return "nobody is asked".into() };
     let server = |server: &RadiusServer| {
@@ -472,7 +472,7 @@ fn common(
     ]
 }
 
-/// A test network's.
+/// Rows for a test network.
 pub(super) fn lab(plan: &Plan) -> Vec<Row> {
     let (nodes, links) = plan.names();
     let (cells, radios) = plan.air();
@@ -484,7 +484,7 @@ pub(super) fn lab(plan: &Plan) -> Vec<Row> {
     ]
 }
 
-/// A simulated network's.
+/// Rows for a simulated network.
 pub(super) fn scenario(scenario: &Scenario) -> Vec<Row> {
     let built = scenario.build();
     vec![
@@ -495,7 +495,7 @@ pub(super) fn scenario(scenario: &Scenario) -> Vec<Row> {
     ]
 }
 
-/// A simulated population's.
+/// Rows for a simulated population.
 pub(super) fn population(spec: &Spec) -> Vec<Row> {
     vec![
         row("seed", spec.seed, false),

@@ -77,7 +77,7 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
                 print(&page, args.json)?;
                 (next, answers) = (page.next, true);
             }
-            // A daemon that answered before may come back.
+            // The daemon answered before, so it may come back.
             Err(error) => {
                 if answers {
                     eprintln!("segue: {}", Told(&error));
@@ -88,10 +88,10 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Number of the first event of a running daemon that its log did not have yet.
+/// Number of the first event that the running daemon had not yet written to its log.
 fn next_after(log: &[EventRecord<Any>]) -> u64 {
     let own = log.iter().rev().take_while(|event| event.kind != "started");
-    // What is no event has the number of the next one.
+    // A record that is not an event carries the number of the next event.
     let next = |event: &EventRecord<Any>| match &*event.kind {
         "sample" | "stopped" | "unwritten" => event.number,
         _ => event.number + 1,
@@ -118,7 +118,7 @@ fn print(page: &EventsPage<Any>, json: bool) -> anyhow::Result<()> {
         if json {
             println!("{}", serde_json::to_string(event)?);
         } else {
-            // A file may have anything in it.
+            // A log file may contain control characters.
             let text: String = event.text.chars().map(visible).collect();
             let line = format!("{}  {text}", when(event.unix_s));
             layout::sentence(&line, room).iter().for_each(|line| println!("{line}"));
@@ -127,7 +127,7 @@ fn print(page: &EventsPage<Any>, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A character as a terminal may show it.
+/// Replaces control characters, which a terminal would interpret.
 fn visible(c: char) -> char {
     if c.is_control() { '\u{fffd}' } else { c }
 }

@@ -84,7 +84,7 @@ pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Those of a local mobility anchor, which go to gateways: the ones with most packets first.
+/// Prints the flows that a local mobility anchor sends to gateways, those with most packets first.
 fn to_gateways(args: &FlowsArgs, status: &lma::LmaStatus) -> anyhow::Result<ExitCode> {
     if args.sort != Sort::Busy {
         bail!(
@@ -103,7 +103,7 @@ fn to_gateways(args: &FlowsArgs, status: &lma::LmaStatus) -> anyhow::Result<Exit
         return Ok(ExitCode::SUCCESS);
     }
     flows.sort_by_key(|flow| Reverse(flow.packets));
-    // Those that the status has no room for may be of any host.
+    // Flows that do not fit into the status may belong to any host.
     let all = flows.len() + status.flow_count.saturating_sub(status.flows.len());
     let (Limit::Flows(most) | Limit::Lines(most)) = Limit::of(args.limit);
     flows.truncate(most.max(1));
@@ -126,7 +126,7 @@ fn sort(flows: &mut [FlowStatus], by: Sort) {
     }
 }
 
-/// How much is shown.
+/// How many flows are shown.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     Flows(usize),
@@ -135,7 +135,7 @@ enum Limit {
 }
 
 impl Limit {
-    /// What an operator wants, else what fits.
+    /// The limit that the operator asked for, else as many as fit on the screen.
     fn of(wanted: Option<u32>) -> Limit {
         match (wanted, Stream::Output.size()) {
             (Some(limit), _) => Limit::Flows(limit as usize),
@@ -146,7 +146,7 @@ impl Limit {
     }
 }
 
-/// The first flows as a table, and how many are left out; `why` adds why each uses its path.
+/// The first flows as a table, and how many are left out. `why` adds the reason for each flow's path.
 fn lines(flows: &[FlowStatus], limit: Limit, why: bool, paper: Paper) -> Vec<String> {
     if flows.is_empty() {
         return vec!["no flows".into()];

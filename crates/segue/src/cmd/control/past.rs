@@ -1,4 +1,4 @@
-//! What a daemon's log of events has: also what it no longer remembers, and what a daemon has left that does not run.
+//! Reads a daemon's event log: events that the daemon itself no longer remembers, and the log of a stopped daemon.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// What the log has, samples included, from `since` or this long ago on.
+    /// Reads the records of the log, samples included, that are not older than `since`, or `usual` by default.
     pub(super) fn read(&self, which: &Which, usual: Span) -> anyhow::Result<Vec<Logged>> {
         let log = self.log.clone().map_or_else(|| log_of(which), Ok)?;
         let since = self.since.unwrap_or(usual);
@@ -33,28 +33,28 @@ impl Past {
         Ok(logged(records).into_iter().filter(|logged| logged.at_s >= from).collect())
     }
 
-    /// Whether the log is asked for.
+    /// Whether the operator asked for the log.
     pub(super) fn is_wanted(&self) -> bool {
         self.since.is_some() || self.log.is_some()
     }
 }
 
-/// A record of a log.
+/// A log record and its time.
 pub(super) struct Logged {
-    /// When it was, in seconds since 1970 as the clock shows them now: the clock may have been set since then.
+    /// Seconds since 1970 according to the present clock, which may have been set since the event.
     pub(super) at_s: f64,
-    /// It has the time that the clock showed then.
+    /// The record as written, with the time that the clock showed at the event.
     pub(super) record: EventRecord<Any>,
 }
 
-/// The records of a log with the times that the clock, as it is now, would have shown.
+/// Converts the times of log records to the present clock.
 pub(super) fn logged(records: Vec<EventRecord<Any>>) -> Vec<Logged> {
     let mut shift = 0.0;
     let mut next: Option<(f64, u64)> = None;
     let mut all: Vec<Logged> = Vec::new();
     for record in records.into_iter().rev() {
         if let Some((unix_s, at_ns)) = next.take() {
-            // From this record to that of the clock's setting, by the clock that nobody sets.
+            // Time from this record to the change of the clock, measured by the monotonic clock.
             let lasted = at_ns.saturating_sub(record.at_ns) as f64 / 1e9;
             shift += unix_s - record.unix_s - lasted;
         }
@@ -67,7 +67,7 @@ pub(super) fn logged(records: Vec<EventRecord<Any>>) -> Vec<Logged> {
     all
 }
 
-/// Where the log of a running daemon is.
+/// Finds the log of a running daemon.
 fn log_of(which: &Which) -> anyhow::Result<PathBuf> {
     let status = control::status::<Any>(&which.socket()?, u64::MAX)
         .context("--log FILE reads what a daemon has left, such as /var/lib/segue/host.events")?;

@@ -43,7 +43,7 @@ pub fn paths(args: PathsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Milliseconds of the first average, and losses as percent, for a table.
+/// Round trip in milliseconds (the first average) and losses in percent, for a table.
 pub fn path_figures(path: &PathStatus) -> [String; 3] {
     let percent =
         |loss: &[f64]| loss.first().map_or_else(|| "-".into(), |p| format!("{:.2} %", p * 100.0));
@@ -51,7 +51,7 @@ pub fn path_figures(path: &PathStatus) -> [String; 3] {
     [rtt, percent(&path.owl_up), percent(&path.owl_down)]
 }
 
-/// The paths as a table; `why` adds why each is probed as it is.
+/// The paths as a table. `why` adds the reason for each path's probing.
 pub(super) fn lines(status: &TunnelStatus, why: bool, paper: Paper) -> Vec<String> {
     let (paths, mut table) = (&status.paths, Table::new(&COLUMNS));
     for path in paths {

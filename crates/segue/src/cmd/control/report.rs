@@ -1,4 +1,4 @@
-//! `segue report`: makes a page with plots from a daemon's log of events. It answers why things were bad an hour ago.
+//! `segue report`: makes a page with plots from a daemon's log of events, to answer why service was bad an hour ago.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,13 +36,13 @@ pub struct ReportArgs {
     out: PathBuf,
 }
 
-/// How far a report goes back unless told otherwise.
+/// How far back a report goes by default.
 const USUAL: Span = Span::from_secs(3_600);
-/// Most events in the page's table.
+/// Maximum number of events in the page's table.
 const LISTED: usize = 500;
 /// Figures mark at most this many moves and jumps of the clock. More marks would hide the curves.
 const MARKED: usize = 12;
-/// Without a sample for this long, in minutes, a line ends: the daemon did not run, or the machine slept.
+/// Minutes without a sample after which a line ends: the daemon did not run, or the machine was suspended.
 const BREAK: f64 = 0.5;
 
 /// Runs `segue report`.
@@ -111,7 +111,7 @@ fn page(records: &[Logged], since: Span, now_s: f64) -> Page {
     page
 }
 
-/// Where on the horizontal axis something is.
+/// Converts times to positions on the horizontal axis.
 struct Times {
     now_s: f64,
     minutes: f64,
@@ -123,7 +123,7 @@ impl Times {
     }
 }
 
-/// How often what happened, in a sentence.
+/// Counts outages, doubts, moves and other events, in a sentence.
 fn verdict(events: &[&Logged]) -> String {
     let count =
         |is: &dyn Fn(&EventRecord<Any>) -> bool| events.iter().filter(|e| is(&e.record)).count();
@@ -144,7 +144,7 @@ fn verdict(events: &[&Logged]) -> String {
     if told.is_empty() { "Nothing happened.".into() } else { format!("{}.", told.join(", ")) }
 }
 
-/// A text of what belongs to an event's kind; empty if it has none.
+/// A text field of an event; empty if the event has none.
 fn text<'a>(event: &'a EventRecord<Any>, key: &str) -> &'a str {
     event.about.get(key).and_then(Value::as_str).unwrap_or_default()
 }
@@ -203,8 +203,8 @@ fn rows(records: &[Logged], time: &Times) -> Vec<Band> {
     states.chain(moves).map(band).collect()
 }
 
-/// When the daemon ran: from its first record to its last one, without pauses in which even samples are missing. A daemon
-/// that samples nothing counts as running all the time.
+/// The periods in which the daemon ran: from its first record to its last, without pauses in which even samples are
+/// missing. A daemon that takes no samples counts as running all the time.
 fn alive(records: &[Logged], time: &Times) -> Vec<(f64, f64)> {
     if records.iter().all(|logged| logged.record.kind != "sample") {
         return vec![(-time.minutes, 0.0)];
@@ -222,7 +222,7 @@ fn alive(records: &[Logged], time: &Times) -> Vec<(f64, f64)> {
     stretches
 }
 
-/// The parts of labelled stretches that are within these.
+/// Clips labelled stretches to these periods.
 fn within(of: &[(f64, f64, String)], alive: &[(f64, f64)]) -> Vec<(f64, f64, String)> {
     let parts = of.iter().flat_map(|(from, to, label)| {
         alive.iter().filter_map(move |(begin, end)| {
@@ -233,7 +233,7 @@ fn within(of: &[(f64, f64, String)], alive: &[(f64, f64)]) -> Vec<(f64, f64, Str
     parts.collect()
 }
 
-/// Stretches of time from points after which something holds; nothing does after an empty one.
+/// Turns points at which a state begins into stretches of time. A point with an empty state ends a stretch.
 fn stretches(points: &[(f64, &str)]) -> Vec<(f64, f64, String)> {
     let mut stretches: Vec<(f64, f64, String)> = Vec::new();
     let ends = points.iter().skip(1).map(|(at, _)| *at).chain([0.0]);
@@ -247,7 +247,7 @@ fn stretches(points: &[(f64, &str)]) -> Vec<(f64, f64, String)> {
     stretches
 }
 
-/// A series of a value for each path, with a break where there was none.
+/// One series per path, with a gap where samples are missing.
 fn sampled(records: &[Logged], time: &Times, part: &str, key: &str, factor: f64) -> Vec<Series> {
     let mut series: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for logged in records.iter().filter(|logged| logged.record.kind == "sample") {
@@ -277,7 +277,7 @@ fn push_events(page: &mut Page, events: &[&Logged]) {
     page.push_table("", &["time", "what", "scores (0 to 100, higher is better)"], &rows);
 }
 
-/// The scores on which a move rests.
+/// The scores that led to a move.
 fn scores(event: &EventRecord<Any>) -> String {
     let scores = event.about.get("scores").and_then(Value::as_object);
     let told = scores
@@ -316,7 +316,7 @@ mod tests {
             state(612.0, "down"),
             record(612.0, "handover", moves),
             state(630.0, "up"),
-            // It was killed.
+            // The daemon was killed here.
             sample(650.0, "wifi", "up", 20.0),
             record(840.0, "started", serde_json::json!({})),
         ]);

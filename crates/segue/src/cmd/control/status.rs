@@ -67,7 +67,7 @@ pub fn status(mut args: StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A status in the words of its role.
+/// A status, typed by role.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Shown {
@@ -75,12 +75,12 @@ enum Shown {
     Lma(Status<lma::Words>),
     Mag(Status<mag::Words>),
     Mih(Status<segue_daemon::mih::Words>),
-    /// Of a role without a page of its own, or of another version.
+    /// A role without a page, or a daemon of another version.
     Other(Status<Any>),
 }
 
 impl Shown {
-    /// That of a daemon, with the events from this number on.
+    /// Asks a daemon for its status, with events from number `events_from` on.
     fn ask(which: &Which, events_from: u64) -> anyhow::Result<Shown> {
         use segue_daemon::mih::Daemon as Mih;
         let status: Status<Any> = control::status(&which.socket()?, events_from)?;
@@ -107,7 +107,7 @@ impl Shown {
         }
     }
 
-    /// All but the events.
+    /// The lines of the status without its events.
     fn lines(&self, paper: Paper) -> Vec<String> {
         match self {
             Shown::Tunnels(status) => tunnels::lines(status, paper),
@@ -118,7 +118,7 @@ impl Shown {
         }
     }
 
-    /// The last events, each in lines.
+    /// The last events, each as one or more lines.
     fn events(&self, paper: Paper) -> Vec<Vec<String>> {
         match self {
             Shown::Tunnels(status) => events(status, paper),
@@ -136,11 +136,11 @@ fn print(lines: &[String], events: &[Vec<String>]) {
 
 /// How `--watch` shows the status.
 enum Watch {
-    /// One object a line.
+    /// One JSON object per line.
     Json,
-    /// In place, on a terminal.
+    /// Redrawn in place, on a terminal.
     Live(Live),
-    /// One after the other, each followed by an empty line.
+    /// One after the other, separated by empty lines.
     Text,
 }
 
@@ -160,7 +160,7 @@ fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
                 watch.tell(&shown)?;
                 last = Some(shown);
             }
-            // A daemon that answered before may come back.
+            // The daemon answered before, so it may come back.
             Err(error) if last.is_some() => {
                 next_event = 0;
                 watch.miss(last.as_ref(), &Told(&error).to_string())?;
@@ -192,7 +192,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The daemon does not answer.
+    /// Reports that the daemon does not answer.
     fn miss(&mut self, last: Option<&Shown>, why: &str) -> anyhow::Result<()> {
         match (self, last) {
             (Watch::Live(live), Some(last)) => {
@@ -208,7 +208,7 @@ impl Watch {
     }
 }
 
-/// The part that fits on a terminal of `rows` rows, with the latest events.
+/// The part of the status that fits on a terminal with `rows` rows, with the latest events.
 fn page(shown: &Shown, paper: Paper, rows: usize) -> Vec<String> {
     let mut all = shown.lines(paper);
     let mut left = rows.saturating_sub(1 + all.len());
@@ -222,7 +222,7 @@ fn page(shown: &Shown, paper: Paper, rows: usize) -> Vec<String> {
     all
 }
 
-/// The last events, each in lines.
+/// The last events, each as one or more lines.
 fn events<V: Vocabulary>(status: &Status<V>, paper: Paper) -> Vec<Vec<String>> {
     let from = status.events.len().saturating_sub(EVENTS);
     let line = |event: &control::EventRecord<V>| {
@@ -232,7 +232,7 @@ fn events<V: Vocabulary>(status: &Status<V>, paper: Paper) -> Vec<Vec<String>> {
     status.events[from..].iter().map(line).collect()
 }
 
-/// What every daemon has, and the rest as it comes.
+/// The head that every daemon reports, and the remaining fields unformatted.
 fn other(status: &Status<Any>, paper: Paper) -> Vec<String> {
     let mut said = vec![format!("{}, up {:.0} s", status.head.role, status.head.uptime_s)];
     for (key, value) in &status.body {

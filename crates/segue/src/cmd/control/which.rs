@@ -1,4 +1,4 @@
-//! Which daemon is asked, and how wide its answer may be.
+//! Chooses the daemon to query, and the width of the output.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ impl Which {
             return Ok(path.clone());
         }
         match &control::sockets()[..] {
-            // As good a name as any for the message that nothing answers there.
+            // Any of the names will do: the message only says that nothing answers there.
             [] => Ok(usual[1].clone()),
             [only] if instance.is_none() => Ok(only.clone()),
             all => {
@@ -39,7 +39,7 @@ impl Which {
         }
     }
 
-    /// The daemon of this role, unless its socket is named: the one without a name, else the only one with one.
+    /// Chooses the daemon of this role unless a socket was named: the unnamed instance, else the only named one.
     pub(super) fn of_role(&mut self, role: &str) -> anyhow::Result<()> {
         if self.control.is_some() {
             return Ok(());
@@ -67,21 +67,21 @@ impl Which {
     }
 }
 
-/// The name of the daemon of this role that has this socket, if it has one.
+/// The instance name in the socket's file name, if the socket belongs to this role and has one.
 fn instance_of<'a>(role: &str, socket: &'a Path) -> Option<&'a str> {
     socket.file_stem()?.to_str()?.strip_prefix(role)?.strip_prefix('-')
 }
 
-/// Where output goes.
+/// Width and colours of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paper {
-    /// Characters in a line.
+    /// Characters per line.
     pub(super) room: usize,
     pub(super) colours: Colours,
 }
 
 impl Paper {
-    /// Standard output.
+    /// The paper for standard output.
     pub(super) fn output() -> Paper {
         Paper { room: Stream::Output.room(), colours: Stream::Output.colours() }
     }

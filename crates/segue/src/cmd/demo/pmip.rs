@@ -1,4 +1,4 @@
-//! `segue demo pmip`: network-based mobility of a stock host.
+//! `segue demo pmip`: network-based mobility of an unmodified host.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// What the demonstration shows of each step.
+/// Columns of the table of steps.
 const STEPS: [Column; 8] = [
     Column::left("", 0),
     Column::left("anchor", 10).apart(),

@@ -19,7 +19,7 @@ pub(super) struct View {
 
 enum Output {
     Nothing,
-    /// One line per event, and what happens every few seconds.
+    /// One line per event, and every few seconds a line about the course.
     Lines(Lines),
     Drawing(Live, Colours),
 }
@@ -31,7 +31,7 @@ struct Lines {
     told: Option<(f64, &'static str)>,
 }
 
-/// What is drawn.
+/// The data to draw.
 struct Scene<'a> {
     t: f64,
     look: Option<&'a Look>,
@@ -41,13 +41,13 @@ struct Scene<'a> {
     missing: [usize; 2],
 }
 
-/// Seconds between two lines that say what happens, where nothing is drawn.
+/// Seconds between two lines about the course where nothing is drawn.
 const TELL: f64 = 5.0;
 /// Seconds between two drawings.
 const REDRAW: f64 = 0.2;
-/// Events shown at a time, if there is room.
+/// Maximum number of events shown.
 const EVENTS: usize = 6;
-/// The longest bar.
+/// Maximum length of a bar.
 const BAR: usize = 60;
 
 impl View {
@@ -107,7 +107,7 @@ impl View {
     }
 }
 
-/// What happens at this second.
+/// Describes the scene at this second.
 fn act(t: f64, course: Course) -> &'static str {
     if t < course.silent_at {
         "both networks work"
@@ -118,7 +118,8 @@ fn act(t: f64, course: Course) -> &'static str {
     }
 }
 
-/// The scene in lines for a terminal of this size; if it is low, the oldest events are left out.
+/// Draws the scene as lines for a terminal of this size. On a low terminal it leaves out the oldest
+/// events.
 fn draw(scene: &Scene<'_>, course: Course, size: Size, colours: Colours) -> Vec<String> {
     let room = size.columns.saturating_sub(1);
     let mut lines = vec![bar(scene.t, course, room)];
@@ -151,7 +152,7 @@ fn draw(scene: &Scene<'_>, course: Course, size: Size, colours: Colours) -> Vec<
 }
 
 fn paths(look: &Look, room: usize, colours: Colours) -> Vec<String> {
-    // As wide as the values may become, so that the columns do not move.
+    // Columns as wide as the values may become, so that they do not move.
     let mut table = Table::new(&[
         Column::left("path", 4),
         Column::left("state", 8).apart(),

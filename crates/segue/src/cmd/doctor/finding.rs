@@ -1,4 +1,4 @@
-//! What a check found.
+//! The result of a check.
 
 use segue_text::errors::Told;
 use serde::Serialize;
@@ -10,16 +10,16 @@ pub(super) enum Verdict {
     Ok,
     /// The operator has to do something.
     Todo,
-    /// It cannot be known.
+    /// The check could not decide.
     Unknown,
 }
 
-/// One line.
+/// A line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) verdict: Verdict,
-    /// What was found, and what to do.
+    /// What was found and what to do about it.
     pub(super) text: String,
 }
 

@@ -1,28 +1,29 @@
-//! What the packet filter of this machine (nftables, and iptables over it) does to the tunnel.
+//! Examines how this machine's packet filter (nftables, and iptables on top of it) treats tunnel packets.
 
 use segue_linux::nft;
 
 use super::finding::{Finding, ok, todo, told, unknown};
 
 const CHECK: &str = "firewall";
-/// Prefix of the tables of our own daemons.
+/// Name prefix of our own daemons' tables.
 const OURS: &str = "segue_";
 
-/// A chain of a filter.
+/// A chain of the packet filter.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Chain {
     /// `FAMILY TABLE`.
     table: String,
     name: String,
-    /// Where the kernel calls it: `input`, `forward` and others; empty if other chains do.
+    /// The hook from which the kernel calls the chain, for example `input` or `forward`; empty if only other chains
+    /// call it.
     hook: String,
-    /// It drops what no rule accepts.
+    /// The chain drops packets that no rule accepts.
     drops: bool,
     rules: Vec<String>,
 }
 
 impl Chain {
-    /// As nft's commands name it.
+    /// The chain in the notation of nft commands.
     fn place(&self) -> String {
         format!("{} {}", self.table, self.name)
     }
@@ -32,7 +33,7 @@ impl Chain {
     }
 }
 
-/// The chains in a ruleset as nft prints it.
+/// Parses the chains in a ruleset as nft prints it.
 fn chains(ruleset: &str) -> Vec<Chain> {
     let (mut all, mut table): (Vec<Chain>, _) = (Vec::new(), String::new());
     let mut inside = false;
@@ -60,7 +61,7 @@ fn chains(ruleset: &str) -> Vec<Chain> {
     all
 }
 
-/// Whether a rule is about this port, alone, in a set, or in a range.
+/// True if a rule matches this port alone, in a set, or in a range.
 fn names_port(rule: &str, port: u16) -> bool {
     let Some((before, after)) = rule.split_once("dport ") else { return false };
     let of_udp = !before.trim_end().ends_with("tcp");
@@ -81,26 +82,26 @@ fn accepts(rule: &str) -> bool {
     rule.split_whitespace().any(|word| word == "accept")
 }
 
-/// What a rule does to UDP packets to a port.
+/// The effect of a rule on UDP packets to a port.
 #[derive(Debug, PartialEq, Eq)]
 enum Does {
     Accept,
-    /// Refuses the port by name.
+    /// Refuses this port specifically.
     Refuse,
-    /// Refuses whatever comes.
+    /// Refuses every packet.
     Close,
     Jump(String),
     Return,
-    /// It is about other packets, or only counts.
+    /// Matches other packets, or only counts.
     Nothing,
-    /// It is about the port, and about something else that is not looked at.
+    /// Matches the port and a further condition that is not evaluated.
     Unknown,
 }
 
-/// What a rule does to a port, if it looks at nothing but protocol and port.
+/// Returns the effect of a rule on a port, if it matches on nothing but protocol and port.
 fn does(rule: &str, port: u16) -> Does {
     let mut words: Vec<&str> = rule.split_whitespace().collect();
-    // What changes no verdict.
+    // Remove words that do not affect the verdict.
     if let Some(at) = words.iter().position(|word| *word == "comment") {
         words.truncate(at);
     }
@@ -116,7 +117,7 @@ fn does(rule: &str, port: u16) -> Does {
     let all = matches.is_empty() || udp.iter().any(|only| only.trim_end() == matches);
     let named = names_port(&matches, port);
     let by_name = named && (bare.starts_with("udp dport ") || bare.starts_with("th dport ")) && {
-        // Nothing behind the port, or the set of ports.
+        // Nothing may follow the port or the set of ports.
         let ports = bare.split_once("dport ").map_or("", |(_, ports)| ports);
         if ports.starts_with('{') { ports.ends_with('}') } else { !ports.contains(' ') }
     };
@@ -131,21 +132,22 @@ fn does(rule: &str, port: u16) -> Does {
     }
 }
 
-/// What becomes of UDP packets to a port.
+/// The outcome for UDP packets to a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Nothing here decides.
+    /// No rule here decides.
     On,
     In,
     /// A rule refuses the port.
     Refused(String),
-    /// What no rule accepts is refused in this place.
+    /// The default of this chain refuses the port: no rule accepts it.
     Closed(String),
-    /// A rule decides by what is not looked at.
+    /// A rule decides by a condition that is not evaluated.
     Unknown(String),
 }
 
-/// What a chain does to a port, and the chains that it calls. `depth` bounds rulesets that call themselves.
+/// Returns the outcome for a port in a chain and the chains that it calls. `depth` limits recursion for rulesets that
+/// call themselves.
 fn fate(chains: &[Chain], chain: &Chain, port: u16, depth: usize) -> Fate {
     let mut unknown = None;
     for rule in &chain.rules {
@@ -175,7 +177,7 @@ fn fate(chains: &[Chain], chain: &Chain, port: u16, depth: usize) -> Fate {
     }
 }
 
-/// The worst that the chains of the input do to a port: all of them see it.
+/// The most restrictive result of the input chains, since a packet passes through all of them.
 fn worst(chains: &[Chain], port: u16) -> Fate {
     let input = chains.iter().filter(|chain| chain.hook == "input");
     let fates: Vec<Fate> = input.map(|chain| fate(chains, chain, port, 8)).collect();
@@ -186,7 +188,7 @@ fn worst(chains: &[Chain], port: u16) -> Fate {
         .unwrap_or(Fate::On)
 }
 
-/// Whether the filter lets these UDP ports in, as far as its rules say.
+/// Checks that the filter accepts these UDP ports, as far as its rules show.
 fn input(chains: &[Chain], ports: &[u16]) -> Finding {
     let all: Vec<String> = ports.iter().map(u16::to_string).collect();
     let (list, set, all) = (all.join(","), all.join(", "), all.join(" and "));
@@ -249,7 +251,7 @@ fn input(chains: &[Chain], ports: &[u16]) -> Finding {
     }
 }
 
-/// Whether the filter lets packets of hosts through this machine, in each family: Docker and ufw drop them.
+/// Checks that the filter forwards packets of hosts through this machine, for each family. Docker and ufw drop them.
 fn forward(chains: &[Chain], device: &str) -> Vec<Finding> {
     let families = [("ip", "iptables"), ("ip6", "ip6tables")];
     let mut found: Vec<Finding> = Vec::new();
@@ -257,13 +259,13 @@ fn forward(chains: &[Chain], device: &str) -> Vec<Finding> {
         let sees = |chain: &&Chain| matches!(chain.table.split(' ').next(), Some(of) if of == family || of == "inet");
         let own: Vec<&Chain> = chains.iter().filter(sees).collect();
         let finding = forward_in(&own, device, tool);
-        // A table of both families is told of once.
+        // A table of both families is reported once.
         found.extend(finding.filter(|finding| !found.contains(finding)));
     }
     found
 }
 
-/// The same for a family's chains, with the tool that gives them rules.
+/// Like [`forward`], for the chains of one family and the tool that manages them.
 fn forward_in(chains: &[&Chain], device: &str, tool: &str) -> Option<Finding> {
     let closes = |chain: &&&Chain| {
         chain.drops || chain.rules.iter().any(|rule| does(rule, 0) == Does::Close)
@@ -296,7 +298,8 @@ fn forward_in(chains: &[&Chain], device: &str, tool: &str) -> Option<Finding> {
     ))
 }
 
-/// What stands in the way of hosts at an anchor with these ports (of tunnels and of signalling) and this tunnel device.
+/// Checks whether the filter blocks hosts at an anchor with these ports (of tunnels and of signalling) and this tunnel
+/// device.
 pub(super) fn at_anchor(ports: &[u16], device: &str) -> Vec<Finding> {
     match nft::ruleset() {
         Err(error) => vec![unknown(CHECK, format!("its rules cannot be read: {}", told(error)))],
@@ -307,7 +310,7 @@ pub(super) fn at_anchor(ports: &[u16], device: &str) -> Vec<Finding> {
     }
 }
 
-/// Whether a host's own filter keeps the anchor's packets out.
+/// Checks whether a host's own filter blocks packets from the anchor.
 pub(super) fn at_host(port: u16) -> Option<Finding> {
     let chains = chains(&nft::ruleset().ok()?);
     let Fate::Refused(rule) = worst(&chains, port) else { return None };

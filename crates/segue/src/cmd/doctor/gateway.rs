@@ -1,4 +1,4 @@
-//! A gateway of Proxy Mobile IPv6: its interfaces and addresses, and the way to its anchor.
+//! Checks a Proxy Mobile IPv6 gateway: its interfaces and addresses, and the route to its anchor.
 
 use segue_daemon::lacks;
 use segue_daemon::pmip::uplink;
@@ -8,7 +8,7 @@ use segue_pmip::MagConfig;
 
 use super::finding::{Finding, ok, todo, told, unknown};
 
-/// What its file names and this machine does not have.
+/// Interfaces and addresses that the file names and this machine does not have.
 pub(super) fn accesses(config: &MagConfig) -> Vec<Finding> {
     match lacks::of_gateway(config) {
         Err(error) => vec![unknown("access", told(error))],
@@ -20,7 +20,7 @@ pub(super) fn accesses(config: &MagConfig) -> Vec<Finding> {
     }
 }
 
-/// Whether routes lead to its anchor, and not over an access.
+/// Checks that routes lead to the anchor by an interface that is not an access.
 pub(super) fn anchor(config: &MagConfig) -> Finding {
     if let Err(error) = uplink::check(config.anchors(), &config.accesses) {
         return todo("anchor", told(error));

@@ -1,4 +1,4 @@
-//! Ports, the anchor, ways out and packet sizes.
+//! Checks ports, the anchor, uplinks and packet sizes.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -20,20 +20,22 @@ use segue_tunnel::host::LEAST_INNER;
 use super::finding::{Finding, ok, todo, told, unknown};
 use super::system::no_way_out;
 
-/// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
+/// How long to wait for an answer from an anchor, and when to repeat the request. A round trip by satellite takes 700
+/// ms.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
-/// How a wait for an answer ends; the last if the kernel interrupts the thread (signal(7)).
+/// The errors with which a wait ends without an answer. `Interrupted` occurs if a signal reaches the thread
+/// (signal(7)).
 const UNANSWERED: [ErrorKind; 3] =
     [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
-/// Outer headers over IPv4 and IPv6 in bytes.
+/// Bytes of outer headers over IPv4 and over IPv6.
 const OVERHEAD: [u32; 2] = [44, 64];
 
-/// Where the kernel says whether it forwards IPv4 and IPv6.
+/// The kernel's forwarding switches for IPv4 and IPv6.
 const FORWARDING: [&str; 2] =
     ["/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"];
 
-/// The interfaces as they are.
+/// Reads the interfaces of this machine.
 pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
     Ok(runtime()?.block_on(snapshot())?)
 }
@@ -43,11 +45,11 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     builder.enable_all().build().context("no event loop")
 }
 
-/// Whether a port is free, or used by our own daemon.
+/// Checks that a port is free, or used by our own daemon.
 pub(super) fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -> Finding {
     let bound =
         UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
-            // A system without IPv6.
+            // Fall back to IPv4 on a system without IPv6.
             ErrorKind::AddrInUse | ErrorKind::PermissionDenied => Err(error),
             _ => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)),
         });
@@ -92,7 +94,7 @@ pub(super) fn resolve(
     Ok((addresses, finding))
 }
 
-/// The translators of accesses without IPv4: as the running host knows them, else as it would ask for them.
+/// The translators of accesses without IPv4: as the running host knows them, else found by the host's own method.
 pub(super) fn translators(
     anchor: &[SocketAddr],
     interfaces: &[Device],
@@ -105,7 +107,7 @@ pub(super) fn translators(
     }
 }
 
-/// Where translators show the anchor.
+/// The addresses at which translators present the anchor.
 pub(super) fn synthesized(
     translators: &[TranslatorStatus],
     anchor: &[SocketAddr],
@@ -122,7 +124,7 @@ pub(super) fn synthesized(
     prefixes.flat_map(shown).collect()
 }
 
-/// What is known of translators.
+/// Findings about translators.
 pub(super) fn translation(translators: &[TranslatorStatus]) -> Vec<Finding> {
     const CHECK: &str = "translator";
     let line = |known: &TranslatorStatus| {
@@ -153,8 +155,8 @@ pub(super) fn translation(translators: &[TranslatorStatus]) -> Vec<Finding> {
     translators.iter().map(line).collect()
 }
 
-/// Whether the anchor answers: as the running host has found, else by asking for its QUIC versions,
-/// which it tells any client.
+/// Checks that the anchor answers: as the running host has found, else by asking for its QUIC versions, which it
+/// reports to any client.
 pub(crate) fn reachability(
     anchor: &[SocketAddr],
     running: Option<&Status<Tunnels>>,
@@ -177,21 +179,21 @@ pub(crate) fn reachability(
         Ok(rtt) => {
             ok("anchor", format!("{address} answers after {:.1} ms", rtt.as_secs_f64() * 1e3))
         }
-        // One way is enough.
+        // One reachable address is enough.
         Err(why) if reached => ok("anchor", format!("{address} does not ({why}), another does")),
         Err(why) => todo("anchor", format!("{address}: {why}")),
     };
     answers.into_iter().map(line).collect()
 }
 
-/// Why a registered host has no path that works.
+/// Explains why a registered host has no working path.
 pub(super) fn without_path(status: &Status<Tunnels>) -> Option<Finding> {
     let works = status.body.paths.iter().any(|path| ["up", "unwatched"].contains(&&*path.state));
     let trouble = status.body.trouble.as_ref().filter(|_| status.body.registered && !works)?;
     Some(todo("paths", &*trouble.why))
 }
 
-/// The round trip of a version negotiation (RFC 9000, section 6).
+/// Measures the round trip of a version negotiation (RFC 9000, section 6).
 fn ask(address: SocketAddr) -> Result<Duration, String> {
     let local: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -229,12 +231,11 @@ fn ask(address: SocketAddr) -> Result<Duration, String> {
     ))
 }
 
-/// Connection IDs of the question; the answer swaps them. Ours is followed by the question's
-/// number.
+/// Connection IDs of the request; the response swaps them. Our ID is followed by the number of the request.
 const OURS: [u8; 7] = *b"segue-d";
 const THEIRS: [u8; 8] = *b"anchor??";
 
-/// A first packet of a version that is reserved for asking.
+/// An initial packet of a version that is reserved to force version negotiation.
 fn unknown_version(number: u8) -> [u8; 1_200] {
     let mut packet = [0; 1_200];
     packet[0] = 0xc0;
@@ -247,7 +248,7 @@ fn unknown_version(number: u8) -> [u8; 1_200] {
     packet
 }
 
-/// The number of the question that a packet answers, if it does.
+/// The number of the request that this packet answers, if it is a version negotiation packet for us.
 fn negotiation(packet: &[u8]) -> Option<u8> {
     let is = packet.len() >= 27
         && packet[0] & 0x80 != 0
@@ -257,7 +258,7 @@ fn negotiation(packet: &[u8]) -> Option<u8> {
     is.then(|| packet[13])
 }
 
-/// Which interfaces would carry paths, and the packet sizes that fit.
+/// The interfaces that would carry paths, and the packet sizes that fit.
 pub(crate) fn host_ways(
     interfaces: &[Device],
     anchor: &[SocketAddr],
@@ -283,7 +284,7 @@ pub(crate) fn host_ways(
         } else {
             Ipv4Addr::new(192, 0, 2, 1).into()
         };
-        // Without a known anchor, any address that no interface has shows where packets go.
+        // If the anchor is unknown, any address that is not local shows where packets go.
         let to = anchor.unwrap_or(any);
         let used: Vec<(&Device, Vec<Way>)> = physical(interfaces)
             .filter(wanted)
@@ -323,14 +324,14 @@ pub(crate) fn host_ways(
     all
 }
 
-/// The flows whose data a path drops while probes pass.
+/// The flows whose data a path drops although probes pass.
 pub(super) fn filtered(status: &Status<Tunnels>) -> Vec<Finding> {
     let advice = "a firewall, translator or policer on the way matches what is inside the tunnel, its code point or its size";
     let found = status.body.filtered.iter();
     found.map(|filter| todo("filter", format!("{filter}; {advice}"))).collect()
 }
 
-/// Which source address packets over a device have and why, if there is something to say about it.
+/// The source address of packets over a device and the reason for it, if it is worth reporting.
 fn source(
     device: &Device,
     ways: &[Way],
@@ -371,7 +372,7 @@ fn source(
     (!why.is_empty()).then(|| ok("source", format!("{name}: from {}, {why}", way.source)))
 }
 
-/// Other programs' rules and routes that want the host's packets.
+/// Rules and routes of other programs that divert the host's packets.
 pub(super) fn others(interfaces: &[Device], settings: &host::Settings) -> Vec<Finding> {
     let found = match rivals(interfaces) {
         Ok(found) => found,
@@ -390,7 +391,7 @@ pub(super) fn others(interfaces: &[Device], settings: &host::Settings) -> Vec<Fi
     conflicts.into_iter().map(line).collect()
 }
 
-/// Whether forwarded TCP connections are fitted to the running daemon's tunnel.
+/// Checks that the running daemon clamps the segment size of forwarded TCP connections to its tunnel.
 pub(super) fn clamp(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     const CHECK: &str = "segment sizes";
     let device = &running?.body.device;
@@ -423,7 +424,7 @@ pub(super) fn clamp(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     })
 }
 
-/// Whether a running user-space daemon's guard against packets outside the tunnel still exists.
+/// Checks that the guard of a running user-space daemon against packets outside the tunnel still exists.
 pub(super) fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     let status =
         running.filter(|status| status.body.datapath == "user" && !status.body.inner.is_empty())?;
@@ -458,8 +459,8 @@ fn is_access(device: &Device, tunnel: &str) -> bool {
         && !device.interface.addresses.is_empty()
 }
 
-/// The room that an interface leaves for inner packets. The tunnel adapts to what paths carry, but
-/// IPv6 needs a minimum.
+/// The space that an interface leaves for inner packets. The tunnel adapts to the MTU of its paths, but IPv6 requires a
+/// minimum.
 fn room(interface: &Interface, v6: bool) -> Finding {
     let Interface { name, mtu_bytes: outer, .. } = interface;
     let room = outer.saturating_sub(OVERHEAD[usize::from(v6)]);
@@ -475,7 +476,7 @@ fn room(interface: &Interface, v6: bool) -> Finding {
     }
 }
 
-/// Whether an anchor's machine has a way out, and its hosts have one through it.
+/// Checks that an anchor's machine has an uplink, and that its hosts can use it.
 pub(crate) fn anchor_ways(
     interfaces: &[Device],
     settings: &anchor::Settings,
@@ -562,8 +563,8 @@ fn forwarding(v6: bool, out: &str, running: Option<&Status<Tunnels>>) -> Finding
     }
 }
 
-/// With `accept_ra` = 1, forwarding makes the kernel ignore router advertisements, and so the way
-/// out is lost.
+/// With `accept_ra` = 1, enabling forwarding makes the kernel ignore router advertisements, which loses the default
+/// route.
 fn ignores_advertisements(
     v6: bool,
     interface: &Interface,
@@ -572,7 +573,7 @@ fn ignores_advertisements(
     let name = &interface.name;
     let path = format!("/proc/sys/net/ipv6/conf/{name}/accept_ra");
     let forwards = read_flag(&format!("/proc/sys/net/ipv6/conf/{name}/forwarding"))?;
-    // If it forwards already, the present route comes from elsewhere.
+    // If the machine forwards already, its default route does not come from router advertisements.
     let concerned = v6 && running.is_none() && forwards == "0" && read_flag(&path)? == "1";
     let by_router =
         |gateway: &IpAddr| matches!(gateway, IpAddr::V6(a) if a.is_unicast_link_local());

@@ -14,13 +14,13 @@ use tokio::time::timeout;
 use super::finding::{Finding, todo};
 use super::network::runtime;
 
-/// How long a portal may take for its answer.
+/// How long a portal may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The most that is read of an answer.
+/// Maximum number of bytes read from an answer.
 const LONGEST: u64 = 4_096;
 
-/// Findings for accesses behind a portal. Sends a web request to port 80 of the anchor, where no anchor listens: a redirection
-/// comes from a device in between. Skips accesses with a path that is up.
+/// Finds accesses behind a captive portal. Sends a web request to port 80 of the anchor, where no anchor listens: a
+/// redirection must come from a device in between. Skips accesses with a path that is up.
 pub(super) fn portals(
     interfaces: &[Device],
     anchor: &[SocketAddr],
@@ -81,7 +81,7 @@ async fn page(interface: &str, to: IpAddr) -> anyhow::Result<Option<String>> {
     Ok(target(&String::from_utf8_lossy(&answer), &host))
 }
 
-/// Where an HTTP response redirects to. Status 511 (RFC 6585) asks for a login, whatever the address.
+/// The target of an HTTP redirection. Status 511 (RFC 6585) asks for a login, whether or not it has an address.
 fn target(answer: &str, host: &str) -> Option<String> {
     let mut lines = answer.lines();
     let status = lines.next()?.strip_prefix("HTTP/")?.split(' ').nth(1)?;

@@ -1,5 +1,5 @@
-//! Checks the machine itself: kernel, capabilities, packet path, credentials, clock, and what a
-//! crash left.
+//! Checks the machine itself: kernel, capabilities, packet path, credentials, clock, and leftovers
+//! of a crash.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const CAPABILITIES: [(u32, &str, bool); 4] = [
     (39, "CAP_BPF", true),
 ];
 
-/// Whether the kernel is new enough.
+/// Checks the kernel's version.
 pub(super) fn kernel() -> Finding {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
@@ -50,7 +50,7 @@ fn effective() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Whether the user could run a daemon.
+/// Checks that the user has the capabilities to run a daemon.
 pub(super) fn capabilities() -> Finding {
     let mask = effective();
     let missing: Vec<_> = CAPABILITIES.iter().filter(|(n, ..)| mask & 1 << n == 0).collect();
@@ -69,7 +69,7 @@ pub(super) fn capabilities() -> Finding {
     }
 }
 
-/// Which datapath a daemon would choose, tried in a separate network namespace.
+/// The datapath that a daemon would choose, tried in a separate network namespace.
 pub(super) fn datapath(choice: Choice, running: Option<&Status<Tunnels>>) -> Finding {
     if let Some(status) = running {
         return ok("datapath", format!("the running daemon has {}", status.body.datapath));
@@ -102,7 +102,7 @@ enum Refused {
     Kernel(String),
 }
 
-/// Loads the programs in a private namespace.
+/// Tries to load the eBPF programs in a private namespace.
 fn try_ebpf() -> Result<(), Refused> {
     let attempt = std::thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|error| Refused::Untried(error.to_string()))?;
@@ -121,25 +121,25 @@ fn try_ebpf() -> Result<(), Refused> {
     attempt.join().unwrap_or_else(|_| Err(Refused::Untried("the attempt failed".into())))
 }
 
-/// Why nothing is known of a host's enrolment.
+/// Why a host's enrolment is unknown.
 pub(super) struct NoEnrolment {
     text: String,
     readable: bool,
 }
 
 impl NoEnrolment {
-    /// The text if a daemon runs, which has an enrolment.
+    /// The text for a host whose daemon runs and so holds an enrolment.
     pub(super) fn running(&self) -> String {
         "the running daemon has it".into()
     }
 
-    /// The finding if no daemon runs.
+    /// The finding for a host whose daemon does not run.
     pub(super) fn told(&self) -> Finding {
         if self.readable { todo("enrolment", &self.text) } else { unknown("enrolment", &self.text) }
     }
 }
 
-/// The anchor according to the host's state or join line.
+/// Reads the anchor from the host's state or its join line.
 pub(super) fn enrolment(
     file: &HostFile,
     settings: &host::Settings,
@@ -177,7 +177,7 @@ pub(super) fn enrolment(
     }
 }
 
-/// Whether the host's certificate is valid.
+/// Checks that the host's certificate is valid.
 pub(super) fn credentials(seen: &Membership) -> Finding {
     let anchors: Vec<String> = seen.anchor.iter().map(ToString::to_string).collect();
     let anchors = anchors.join(", ");
@@ -200,10 +200,10 @@ pub(super) fn credentials(seen: &Membership) -> Finding {
     }
 }
 
-/// An anchor has a pool of a family that leads nowhere from here.
+/// The finding for an anchor that has a pool of a family but no route for it.
 pub(super) fn no_way_out(v6: bool) -> Finding {
     const IPV6_OFF: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
-    // Nothing is there if the kernel has no IPv6.
+    // The file is missing if the kernel has no IPv6.
     let is_off = || std::fs::read_to_string(IPV6_OFF).map_or(true, |off| off.trim() != "0");
     if v6 && is_off() {
         return todo(
@@ -219,9 +219,9 @@ pub(super) fn no_way_out(v6: bool) -> Finding {
     )
 }
 
-/// Whether the time of day is plausible.
+/// Checks that the system's date is plausible.
 pub(super) fn clock() -> Finding {
-    // From 2026, since the program was not built earlier, to 2100.
+    // From 2026, when the program was built, to 2100.
     const PLAUSIBLE: std::ops::Range<u64> = 1_767_225_600..4_102_444_800;
     let year = 1970 + clock::realtime_s() / 31_556_952;
     if !PLAUSIBLE.contains(&clock::realtime_s()) {
@@ -235,7 +235,7 @@ pub(super) fn clock() -> Finding {
     }
 }
 
-/// What `segue clean` would remove.
+/// Reports what `segue clean` would remove.
 pub(super) fn leftovers() -> Finding {
     match clean::leftovers() {
         Ok(found) if found.is_empty() => ok("leftovers", "none"),

@@ -16,7 +16,7 @@ use segue_mih::AFTER_MAX_MS;
 use segue_text::{terminal, units};
 use serde::Serialize;
 
-/// How long an answer may take: a frame is sent three times, and what is ordered may be put off.
+/// How long an answer may take: a frame is sent three times, and the ordered action may be delayed.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Which link, and who is asked.
@@ -191,7 +191,7 @@ fn sentence(answer: &Thresholds) -> String {
     line.trim_end().to_owned()
 }
 
-/// Has a link do something.
+/// Orders a link to perform an action.
 pub(super) fn act(args: Act) -> anyhow::Result<ExitCode> {
     let Act { which, action, station, after } = args;
     let (link, after_ms) = (which.link.clone(), after.unwrap_or(0));

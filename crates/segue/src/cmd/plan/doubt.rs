@@ -1,5 +1,5 @@
-//! The plan of a host with default settings: how it asks in doubt, and how soon that detects an
-//! outage.
+//! The plan of a host with default settings: how it probes when in doubt, and how soon it detects
+//! an outage.
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
@@ -29,7 +29,7 @@ struct Shown {
     t_d_ms: f64,
     /// Absent (null) without loss.
     t_fp_s: Option<f64>,
-    /// Time from the first lost packet on a path in use: with data in both directions; an upper
+    /// Time from the first lost packet on a path in use: with data in both directions, and an upper
     /// bound with data in one.
     detection_used_ms: f64,
     detection_one_way_ms: f64,
@@ -50,7 +50,7 @@ struct Row {
     t_fp_s: Option<f64>,
 }
 
-/// Shows the plan of both regimes.
+/// Prints the plans for an idle path and a path in use.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let others = [args.t_ka.is_some(), args.sweep.is_some(), args.t_tml.is_some()];
     if others.contains(&true) || args.responsiveness_max.is_some() {
@@ -78,7 +78,7 @@ struct Path {
 }
 
 impl Path {
-    /// The host's plan, once it knows the path well.
+    /// The host's plan once it has measured the path well.
     fn plan(&self, aims: Aims, used: bool) -> anyhow::Result<Why> {
         let mut adaptive = Adaptive::new(aims);
         let rtt_ewma = vec![self.rtt.as_secs_f64()];
@@ -134,10 +134,10 @@ fn shown(args: &Args) -> anyhow::Result<Shown> {
         detection_ms: rounded((found.t_d + silence.answer) * 1e3),
         t_fp_s: Some(found.t_fp).filter(|t_fp| t_fp.is_finite()),
     };
-    // Time until the first question, and the time that its answer may wait for a ride.
+    // Time until the first probe, and the time that its answer may wait to share a packet.
     let held = segue_wire::HELD_AT_MOST_MS as f64 * 1e-3;
     let unasked = QUESTION_GAP.as_secs_f64() + silence.answer + held;
-    // A lost probe leads to all questions of a doubt.
+    // A lost probe triggers all questions of a doubt.
     let exchanges = 1.0 + idle.known.loss * f64::from(idle.questions.k);
     Ok(Shown {
         answer_ms: rounded(silence.answer * 1e3),

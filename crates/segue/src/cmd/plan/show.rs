@@ -1,4 +1,4 @@
-//! Plans, tables and numbers for people.
+//! Prints plans, tables and numbers for people.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use segue_keepalive::planner::{Plan, Targets};
 use segue_text::say;
 use serde::Serialize;
 
-/// A plan with the units of the command's output.
+/// A plan in the units of the command's output.
 #[derive(Serialize)]
 pub(super) struct Shown {
     pub(super) k: u8,
@@ -14,18 +14,18 @@ pub(super) struct Shown {
     pub(super) t_to_ms: f64,
     pub(super) t_r_max_ms: f64,
     pub(super) t_r_avg_ms: f64,
-    /// Absent (null) without loss: false positives never happen.
+    /// Absent (null) without loss, since false positives never happen then.
     pub(super) t_fp_s: Option<f64>,
     pub(super) probes_per_s: f64,
     pub(super) bits_per_s: f64,
 }
 
-/// A plan with the round trip that it is for.
+/// A plan with the round trip that it was computed for.
 #[derive(Serialize)]
 pub(super) struct OnePlan {
     rtt_ms: f64,
     rtt_max_ms: f64,
-    /// Shares of packets that are lost up and down, and of probes that get no answer.
+    /// Share of packets lost up and down, and of probes that get no answer.
     loss_up: f64,
     loss_down: f64,
     loss: f64,
@@ -150,7 +150,7 @@ pub(super) fn seconds(s: f64) -> String {
     format!("{} s", digits(s))
 }
 
-/// A long time in a suitable unit.
+/// A long duration in a suitable unit.
 pub(super) fn human(s: f64) -> String {
     match s {
         s if s < 120.0 => format!("{s:.1} seconds"),

@@ -48,8 +48,7 @@ pub(super) fn run(args: &Args, sweep: Sweep) -> anyhow::Result<()> {
     }
 }
 
-/// Fig. 9 to 11: one row for each value of a quantity. A value with unattainable targets gets a row
-/// that says why.
+/// Fig. 9 to 11: one row for each value of a quantity. If the targets are unattainable at a value, the row says why.
 fn sweep_plans(
     args: &Args,
     name: &'static str,

@@ -13,7 +13,7 @@ use segue_text::units;
 use segue_traffic::dumbbell::{Dumbbell, Outcome};
 use segue_traffic::tcp::{Config, Congestion, Counting, TracePoint, Variant};
 
-/// Most packets of a window.
+/// Maximum window in packets.
 const MAX_WINDOW: u32 = 1 << 20;
 
 /// One greedy TCP sender over one link, for comparison with other simulators.
@@ -305,7 +305,7 @@ fn json(results: &Results) -> String {
             Value::Int(n) => serde_json::Value::from(*n),
             Value::Float(x) => serde_json::Value::from(*x),
             Value::Text(text) => serde_json::Value::from(text.as_str()),
-            // One connection has none.
+            // A run with one connection has no rows.
             Value::Rows(_) => return None,
         };
         Some((name.to_owned(), value))

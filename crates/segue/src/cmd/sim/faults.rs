@@ -1,4 +1,4 @@
-//! `segue sim faults`: machines under seeded schedules of faults.
+//! `segue sim faults`: runs machines under seeded fault schedules.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,9 +21,9 @@ use serde::Serialize;
 /// How often to report progress, on a terminal and elsewhere.
 const LIVE: Duration = Duration::from_millis(500);
 const TOLD: Duration = Duration::from_secs(10);
-/// Failures that are listed; the first of them is shrunk and explained.
+/// Maximum number of failures listed. The first of them is shrunk and explained.
 const LISTED: usize = 20;
-/// The longest schedule file that is read.
+/// Maximum size in bytes of a schedule file.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Run host and anchor under seeded faults, and check invariants after every event
@@ -212,7 +212,7 @@ impl Work {
         }
     }
 
-    /// The schedule of a run; the machines of a seed have successive numbers.
+    /// The schedule of a run. The runs of one seed, one per kind of machine, have successive numbers.
     fn schedule(&self, number: u64) -> Schedule {
         match self {
             Work::File(schedule) => schedule.clone(),
@@ -227,7 +227,7 @@ impl Work {
 fn read(path: &Path) -> anyhow::Result<Schedule> {
     let name = path.display();
     let mut text = String::new();
-    // What has no length, such as a pipe, has an end of its own or none.
+    // A pipe has no known length and may never end, so the read is bounded.
     let file = File::open(path).with_context(|| format!("--schedule {name}"))?;
     let read = file.take(MAX_FILE + 1).read_to_string(&mut text);
     if read.with_context(|| format!("--schedule {name}"))? as u64 > MAX_FILE {
@@ -236,14 +236,13 @@ fn read(path: &Path) -> anyhow::Result<Schedule> {
     text.parse().with_context(|| format!("--schedule {name}"))
 }
 
-/// Does all runs over `jobs` threads; returns the number of events, and the failures with their
-/// runs' numbers.
+/// Executes all runs on `jobs` threads. Returns the number of events, and the failures with the numbers of their runs.
 fn run_all(work: &Work, jobs: Option<NonZeroU64>) -> anyhow::Result<(u64, Vec<(u64, Failure)>)> {
     let runs = work.len()?;
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let jobs = jobs.map_or(processors, NonZeroU64::get).min(runs).min(1_000);
     let state = Mutex::new(Progress::new(runs));
-    // A guard in the loop's head would be held during the run.
+    // A guard taken in the loop's head would be held during the run.
     let take = || lock(&state).next();
     let one_job = || {
         while let Some(number) = take() {
@@ -314,7 +313,7 @@ fn attempt(schedule: &Schedule, keeps_text: bool) -> Outcome {
     })
 }
 
-/// A smaller schedule that breaks the same invariant.
+/// Searches for a smaller schedule that breaks the same invariant.
 fn smaller(schedule: &Schedule, failure: &Failure) -> Option<(Shrunk, Failure)> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

@@ -1,4 +1,4 @@
-//! The page of IEEE 802.21's daemons.
+//! The status page of the IEEE 802.21 daemons.
 
 use segue_daemon::control::Head;
 use segue_daemon::mih::{LinkStatus, MihStatus, StationStatus};
@@ -22,7 +22,7 @@ const STATIONS: [Column; 4] = [
     Column::left("state", 0).apart(),
 ];
 
-/// All but the events.
+/// The lines of the page without its events.
 pub(super) fn lines(head: &Head, status: &MihStatus, paper: Paper) -> Vec<String> {
     let MihStatus { links, registered, functions, refused, stranger, .. } = status;
     let colours = paper.colours;

@@ -1,4 +1,4 @@
-//! What the pages of all roles are made of.
+//! Building blocks of the status pages of all roles.
 
 use std::fmt::Display;
 
@@ -6,24 +6,24 @@ use segue_text::terminal::layout::{self, Column, Table};
 
 use super::super::which::Paper;
 
-/// Most rows of a table.
+/// Maximum number of rows in a table.
 pub(super) const ROWS: usize = 50;
-/// Where the rest is.
+/// Points to the rows that the page leaves out.
 pub(super) const ALL: &str = "--json has all";
 
-/// What a daemon has refused or dropped, by reason.
+/// Packets that a daemon refused or dropped, by reason.
 pub(super) fn counted<'a, N: Display + 'a>(
     all: impl IntoIterator<Item = (&'a String, &'a N)>,
 ) -> Vec<String> {
     all.into_iter().map(|(reason, n)| format!("refused    {n} {reason}")).collect()
 }
 
-/// Lines that are no wider than the paper.
+/// Breaks lines to the width of the paper.
 pub(super) fn sentences(said: &[String], paper: Paper) -> Vec<String> {
     said.iter().flat_map(|line| layout::sentence(line, paper.room)).collect()
 }
 
-/// Rows of `all` that there are, as a table; nothing if there are none. `more` says where the others are.
+/// The given rows as a table; nothing if there are none. `more` says where the rest of the `all` rows can be seen.
 pub(super) fn table(
     columns: &[Column],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -33,7 +33,7 @@ pub(super) fn table(
     explained(columns, rows.into_iter().map(|row| (row, None)), of, paper)
 }
 
-/// The same with a sentence below each row that has one.
+/// Like [`table`], with a sentence below each row that has one.
 pub(super) fn explained<'a>(
     columns: &[Column],
     rows: impl IntoIterator<Item = (Vec<String>, Option<&'a str>)>,

@@ -1,4 +1,4 @@
-//! The pages of Proxy Mobile IPv6's anchors and gateways.
+//! The status pages of Proxy Mobile IPv6 anchors and gateways.
 
 use segue_daemon::control::Head;
 use segue_daemon::pmip::aaa::RadiusStatus;
@@ -56,10 +56,10 @@ const TUNNELS: [Column; 7] = [
     Column::left("measured", 0).apart(),
 ];
 
-/// Flows and handovers on the page.
+/// Maximum number of flows and handovers on the page.
 const LATEST: usize = 10;
 
-/// An anchor's, but for the events.
+/// The page of an anchor without its events.
 pub(super) fn anchor(head: &Head, status: &LmaStatus, paper: Paper) -> Vec<String> {
     let LmaStatus { bindings, flow_count, handovers, tunnels, .. } = status;
     let said = [
@@ -89,7 +89,7 @@ pub(super) fn anchor(head: &Head, status: &LmaStatus, paper: Paper) -> Vec<Strin
     all
 }
 
-/// A gateway's, but for the events.
+/// The page of a gateway without its events.
 pub(super) fn gateway(head: &Head, status: &MagStatus, paper: Paper) -> Vec<String> {
     let MagStatus { hosts, .. } = status;
     let said = [
@@ -110,7 +110,8 @@ pub(super) fn gateway(head: &Head, status: &MagStatus, paper: Paper) -> Vec<Stri
     all
 }
 
-/// Flows as a table, with `why` each with a sentence; how many there are, and where the rest is.
+/// Flows as a table, each with a sentence if `why` is set; then their total, and where to see the
+/// rest.
 pub(in crate::cmd::control) fn flows(
     flows: &[&FlowStatus],
     status: &LmaStatus,
@@ -157,9 +158,9 @@ fn binding(at: &BindingStatus, colours: Colours) -> Vec<String> {
     ]
 }
 
-/// What is known of a link.
+/// Rate and signal of a link, as far as they are known.
 fn link(LinkStatus { rate_kbps, signal_dbm }: &LinkStatus) -> String {
-    // A report has no room for more.
+    // The rate field of a report saturates at 65 535 kbit/s.
     let rate = rate_kbps.map(|kbps| match kbps {
         u16::MAX => "over 65 Mbit/s".to_owned(),
         kbps => format!("{} Mbit/s", f64::from(kbps) / 1e3),
@@ -186,19 +187,19 @@ fn host(at: &HostStatus, colours: Colours) -> Vec<String> {
     ]
 }
 
-/// How long attaching took, and which step how long.
+/// How long attaching took, in total and per step.
 fn attached(at: &HostStatus) -> String {
     let AttachStatus { mih_ms, aaa_ms, pba_ms, ra_ms } = at.attach;
     let steps = [("identified", aaa_ms), ("anchor", pba_ms), ("host", ra_ms)];
     let steps = steps.iter().filter_map(|(name, ms)| Some(format!("{name} {:.1}", (*ms)?)));
     let steps: Vec<String> = steps.collect();
     let steps = if steps.is_empty() { String::new() } else { format!(" ({})", steps.join(", ")) };
-    // A function of IEEE 802.21 told of the host before it could attach.
+    // The IEEE 802.21 function reported the host before it could attach.
     let told = mih_ms.map_or_else(String::new, |ms| format!(", told after {ms:.1}"));
     at.registered_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.1} ms{steps}{told}"))
 }
 
-/// A state in the colour that tells whether packets pass.
+/// A state, coloured by whether packets pass.
 fn state(state: &str, colours: Colours) -> String {
     match state {
         "active" | "probing" => colours.paint(Tone::Good, state),
@@ -223,7 +224,7 @@ fn tunnel(of: &TunnelStatus, colours: Colours) -> Vec<String> {
     ]
 }
 
-/// How well the way to a gateway does: its state, its round trip, and what is lost there and back.
+/// Quality of the path to a gateway: state, round trip, and loss in each direction.
 fn way(of: &QualityStatus, colours: Colours) -> String {
     let tone = if of.state == "down" { Tone::Bad } else { Tone::Good };
     let rtt = of.rtt_ms.map(|ms| format!(", {ms:.1} ms"));

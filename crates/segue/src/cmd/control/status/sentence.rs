@@ -1,10 +1,10 @@
-//! The first line of a host's or an anchor's status: how it goes, and if it does not, why and what to do.
+//! The first line of a host's or an anchor's status: whether it works, and if not, why and what to do.
 
 use std::collections::BTreeSet;
 
 use segue_daemon::control::{PathStatus, Status, TunnelStatus, Tunnels};
 
-/// How it goes, in one sentence without a full stop, and whether that is well.
+/// The state in one sentence without a full stop, and whether it is good.
 pub(super) fn of(status: &Status<Tunnels>) -> (String, bool) {
     if status.head.role == "host" { host(status) } else { anchor(&status.body) }
 }
@@ -48,7 +48,7 @@ fn works(path: &PathStatus) -> bool {
     path.state == "up" || path.state == "unwatched"
 }
 
-/// What became of a path.
+/// Why a path was lost.
 fn lost(status: &Status<Tunnels>, path: &PathStatus) -> String {
     let name = &path.name;
     let is_end = |event: &&segue_daemon::control::EventRecord<Tunnels>| {

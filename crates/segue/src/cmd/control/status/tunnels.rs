@@ -1,4 +1,4 @@
-//! The page of a host or an anchor.
+//! The status page of a host or an anchor.
 
 use segue_daemon::control::{Status, Tunnels};
 use segue_text::terminal::Tone;
@@ -9,7 +9,7 @@ use super::super::which::Paper;
 use super::page::counted;
 use super::sentence;
 
-/// All but the events.
+/// The lines of the page without its events.
 pub(super) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
     let colours = paper.colours;
     let name =
@@ -65,7 +65,7 @@ pub(super) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
     all
 }
 
-/// Classes and counters.
+/// Lines about classes and counters.
 fn figures(status: &Status<Tunnels>) -> Vec<String> {
     let mut said = Vec::new();
     for (class, path) in &status.body.classes {
