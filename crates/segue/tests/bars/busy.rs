@@ -11,11 +11,11 @@ use super::stage::{Plan, Stage, instant};
 use super::voice::Voice;
 use super::{DATAPATHS, alone};
 
-/// As planned for an outage found within 500 ms, the default.
+/// K and T_KA in milliseconds, as planned for the default detection time of 500 ms.
 const PLANNED: (u8, u64) = (5, 86);
 const INTERVAL: Span = Span::from_millis(20);
 
-/// Two busy loops per core; dropping this ends them.
+/// Two busy loops per core. Dropping this ends them.
 pub(crate) struct Loops(Vec<Child>);
 
 impl Loops {
@@ -51,7 +51,7 @@ fn a_machine_that_is_busy_for_ten_minutes_takes_no_path_down_and_moves_no_flow()
     DATAPATHS.iter().for_each(|datapath| stays(datapath, Duration::from_secs(600)));
 }
 
-/// If the emulator itself was stalled for this long, the path could not have stayed up.
+/// If the emulator itself was delayed this long, the path could not have stayed up.
 const OUT: Span = Span::from_millis(200);
 
 fn stays(datapath: &'static str, length: Duration) {
@@ -60,11 +60,11 @@ fn stays(datapath: &'static str, length: Duration) {
     }
 }
 
-/// False if the emulator was stalled meanwhile, so the run shows nothing.
+/// Returns false if the emulator was stalled during the run, which then proves nothing.
 fn stays_or_was_out(datapath: &'static str, length: Duration) -> bool {
     let stage = Stage::running(Plan::new("busy", datapath, PLANNED));
     let _voice = Voice::start(&stage, 7_500, INTERVAL);
-    // The flow settles on its path before the load comes.
+    // Let the flow settle on its path before the load begins.
     std::thread::sleep(Duration::from_secs(2));
     let start = monotonic();
     let loops = Loops::start();

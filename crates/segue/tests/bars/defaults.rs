@@ -17,13 +17,13 @@ use super::{DATAPATHS, late, shared, together};
 
 const MEDIAN: f64 = 150.0;
 const MOST: f64 = 250.0;
-/// Extra delay of the other path: one way, and the round trip for an application that waits for
-/// answers.
+/// Extra delay of the other path in milliseconds: one-way, and round-trip for an application that
+/// waits for answers.
 const LONGER: [f64; 2] = [20.0, 40.0];
 const BOTH: [bool; 2] = [true, true];
 const UP: [bool; 2] = [true, false];
 const DOWN: [bool; 2] = [false, true];
-/// A daemon's own scheduling delay is only partly visible.
+/// Allowance for scheduling delay inside the daemon, which is only partly visible.
 const STILL: Span = Span::from_millis(20);
 
 /// Gaps of the outages in milliseconds, sorted.
@@ -33,8 +33,9 @@ fn outages(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -
     let mut gaps = Vec::new();
     for run in 0..runs {
         stage.both_up();
-        // The anchor learns a flow's path from the host's packets. A downlink-only flow has none,
-        // so it starts anew; otherwise it would stay where the last outage put it.
+        // The anchor learns a flow's path from the host's packets. A flow that only goes down sends
+        // none, so it is restarted; otherwise it would stay on the path where the last outage left
+        // it.
         if run > 0 && flow.comes_down_only() {
             stage.use_path("wifi");
             drop(running);
@@ -57,7 +58,7 @@ fn outages(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -
     gaps
 }
 
-/// Checks all bars for a flow and the directions that fall silent.
+/// Checks all bars for a flow and for the directions that fall silent.
 fn judge(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -> Result<(), String> {
     let gaps = outages(stage, flow, ways, port, runs);
     let longer = LONGER[usize::from(matches!(flow, Flow::Tcp { .. } | Flow::Udp(_, Mode::Echo)))];
@@ -74,16 +75,16 @@ fn judge(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -> 
     Ok(())
 }
 
-/// A flow and what falls silent.
+/// A flow, and the directions that fall silent.
 type Case = (Flow, [bool; 2]);
 
-/// Two-way, of 100 packets a second.
+/// Two-way flows of 100 packets per second.
 const OFTEN: [Case; 3] = [
     (Flow::Udp(10, Mode::Ways(BOTH)), BOTH),
     (Flow::Udp(10, Mode::Ways(BOTH)), UP),
     (Flow::Udp(10, Mode::Ways(BOTH)), DOWN),
 ];
-/// Two-way, of 20 packets a second.
+/// Two-way flows of 20 packets per second.
 const SELDOM: [Case; 3] = [
     (Flow::Udp(50, Mode::Ways(BOTH)), BOTH),
     (Flow::Udp(50, Mode::Ways(BOTH)), UP),
@@ -95,7 +96,7 @@ const ONE_WAY: [Case; 4] = [
     (Flow::Udp(20, Mode::Ways(DOWN)), BOTH),
     (Flow::Udp(20, Mode::Ways(DOWN)), DOWN),
 ];
-/// Five keys a second, and their echo.
+/// Five keystrokes per second and their echo.
 const KEYS: [Case; 3] = [
     (Flow::Udp(200, Mode::Echo), BOTH),
     (Flow::Udp(200, Mode::Echo), UP),
@@ -114,7 +115,7 @@ fn all(runs: usize, cases: &'static [Case]) {
     let Some(_share) = shared() else { return };
     together(DATAPATHS, |datapath| {
         let stage = Stage::running(Plan::of_defaults("none", datapath));
-        // A new port each time: datagrams of an earlier flow may still be under way.
+        // Use a new port each time: datagrams of an earlier flow may still be in flight.
         let ports = AtomicU16::new(7_400);
         for (flow, ways) in cases {
             late::fairly(&format!("{datapath} {flow:?} {ways:?}"), STILL, || {

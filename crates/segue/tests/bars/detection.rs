@@ -10,16 +10,16 @@ use super::stage::{Plan, Stage, patiently};
 use super::voice::Voice;
 use super::{DATAPATHS, late, shared, together, truth};
 
-/// Outages on each datapath.
+/// Number of outages on each datapath.
 const RUNS: usize = 10;
 const K: u8 = 4;
 const T_KA: Span = Span::from_millis(30);
 const INTERVAL: Span = Span::from_millis(20);
-/// A daemon's own scheduling delay is only partly visible: a missed bar counts only if the machine
-/// was not later than this.
+/// Scheduling delay inside the daemon is only partly visible, so a missed bar counts only if this
+/// machine's delay stayed below this.
 const STILL: Span = Span::from_millis(20);
 
-/// One outage, in milliseconds. A gap is the flow's silence beyond its own interval, as the
+/// One outage, in milliseconds. A gap is the flow's silence beyond its packet interval, as the
 /// demonstration counts it; it includes the extra delay of the other path.
 #[derive(Debug)]
 struct Outage {
@@ -36,7 +36,7 @@ fn a_silent_outage_is_noticed_within_the_bound_and_the_voice_flow_goes_on() {
     together(DATAPATHS, |datapath| late::fairly("silent outages", STILL, || ten(datapath)));
 }
 
-/// Ten outages against the bars.
+/// Judges ten outages.
 fn ten(datapath: &'static str) -> Result<(), String> {
     let mut plan = Plan::new("silent", datapath, (K, T_KA.0 / 1_000_000));
     plan.steering = "margin = 1000.0";
@@ -84,8 +84,7 @@ fn ten(datapath: &'static str) -> Result<(), String> {
     Ok(())
 }
 
-/// The path in use falls silent at a random instant. `None` if the other one seemed to fail as
-/// well.
+/// Silences the path in use at a random instant. `None` if the other path seemed to fail as well.
 fn outage(stage: &Stage, voice: &Voice, rng: &mut Rng) -> Option<Outage> {
     stage.both_up();
     let settled = monotonic();
@@ -118,7 +117,7 @@ fn outage(stage: &Stage, voice: &Voice, rng: &mut Rng) -> Option<Outage> {
     (!disturbed).then_some(outage)
 }
 
-/// The host's worst delay of a request beyond T_KA.
+/// The largest delay of a host's request beyond T_KA.
 fn requests_late(stage: &Stage, name: &str) -> Span {
     let log = stage.access(name).take_log();
     let up = truth::packets(&log, Direction::Up, segue_wire::TUNNEL_PORT);

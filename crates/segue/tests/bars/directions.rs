@@ -12,12 +12,12 @@ use super::voice::Voice;
 use super::{DATAPATHS, late, shared, together, truth};
 
 const INTERVAL: Span = Span::from_millis(5);
-/// Attempts, for a machine that stalls at times.
+/// Number of attempts, in case the machine stalls.
 const ATTEMPTS: usize = 5;
-/// The daemons are seldom later than the watching thread; a missed bar counts only if the machine
-/// was not later than this.
+/// The daemons are seldom delayed more than the watching thread, so a missed bar counts only if
+/// this machine's delay stayed below this.
 const STILL: Span = Span::from_millis(20);
-/// Delay of the other path in one direction.
+/// One-way delay of the other path in milliseconds.
 const OTHER: f64 = 30.0;
 
 #[test]
@@ -51,7 +51,7 @@ fn data(log: &[Record], way: Direction) -> Vec<Time> {
     packets.iter().filter(|p| !truth::is_probe(p)).map(|p| p.arrival).collect()
 }
 
-/// One direction of wifi dies for three seconds. `None` if the run was not valid.
+/// Blocks one direction of wifi for three seconds. `None` if the run was not valid.
 fn dies(
     stage: &Stage,
     voice: &Voice,

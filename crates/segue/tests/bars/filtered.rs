@@ -1,4 +1,4 @@
-//! How soon a flow leaves a path that drops its data while probes and other flows pass, with default settings.
+//! How soon a flow leaves a path that drops its data although probes and other flows pass, with default settings.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use super::stage::{Plan, Stage};
 use super::voice::{Look, Mode};
 use super::{DATAPATHS, shared, together};
 
-/// By when the flow has to be elsewhere.
+/// Time limit for moving the flow.
 const MOST: Span = Span::from_secs(2);
-/// A filter on the only path has to be named by then.
+/// Time limit for reporting a filter on the only path.
 const NAMED: Span = Span::from_secs(5);
 
-/// What the router looks at.
+/// The property that the router's filter matches.
 #[derive(Clone, Copy, Debug)]
 enum Match {
-    /// A port of the packet in the tunnel.
+    /// A port of the inner packet.
     Port(u16),
-    /// Any code point but the default one, which probes have.
+    /// Any code point except the default one, which probes use.
     Marked,
-    /// The length of the whole packet: that of small packets of data, with and without a probe that rides. Probes alone are
+    /// The length of the whole packet: small data packets match, with and without a riding probe. Probes alone are
     /// shorter.
     Length,
 }
 
-/// Datagrams that [`Match::Marked`] drops, or [`Match::Length`], and those that neither does.
+/// Datagrams that match [`Match::Marked`] and [`Match::Length`], and datagrams that match neither.
 const FILTERED: Look = Look { bytes: 200, dscp: 34 };
 const OTHERS: Look = Look { bytes: 600, dscp: 0 };
 
 impl Match {
-    /// Drops what fits between the access and the anchor.
+    /// Drops matching packets between the access and the anchor.
     fn install(self, stage: &Stage, device: &str, direction: Direction) {
         let side = if direction == Direction::Up { "iifname" } else { "oifname" };
         let nft = |rule: &str| super::stage::nft(stage.net.router(), rule);
@@ -43,7 +43,7 @@ impl Match {
             nft(&format!("add rule inet segue_filter f {side} {device} {what} drop"))
         };
         match self {
-            // Behind the UDP header: the tunnel's header, perhaps a probe, and an IPv4 header.
+            // Offset of the inner port behind the UDP header: the tunnel's header, perhaps a probe, and an IPv4 header.
             Match::Port(port) => {
                 for before in [16, 56] {
                     let at = 8 + before + 20 + if direction == Direction::Up { 2 } else { 0 };
@@ -60,8 +60,8 @@ impl Match {
     }
 }
 
-/// A flow that is filtered, and one that is not and stays. Daemons that a busy machine stops for a moment answer questions
-/// late, which looks like a loss of the whole path: such a run is repeated.
+/// Filters one flow, and checks that it moves while another flow stays. Daemons that a busy machine stalls answer late,
+/// which looks like loss of the whole path; such a run is repeated.
 fn moves_alone(
     datapath: &'static str,
     filter: fn(u16) -> Match,
@@ -77,7 +77,7 @@ fn moves_alone(
     );
 }
 
-/// Whether the flow moved alone, and not with its path.
+/// Runs once. Returns false if the whole path was left rather than the flow alone.
 fn moved_after(
     datapath: &'static str,
     filter: Match,
@@ -104,7 +104,7 @@ fn moved_after(
     assert_eq!((path_of(&flow), path_of(&beside)), ("lte".into(), "wifi".into()), "{case}");
     let why = stage.flow(flow.port()).unwrap()["why"].to_string();
     assert!(why.contains("filtered on wifi"), "{case}: {why}");
-    // It arrives again, in both directions.
+    // Packets arrive again, in both directions.
     std::thread::sleep(Duration::from_secs(1));
     let now = monotonic();
     let silent = flow.longest(now - Span::from_millis(700), now);
@@ -112,7 +112,7 @@ fn moved_after(
     true
 }
 
-/// The first finding; `None` if the path was called lossy before. Neither is awaited for long.
+/// Waits for the first finding; `None` if the path was reported lossy first. Fails after [`NAMED`] without either.
 fn found(stage: &Stage, begins: Time) -> Option<(Time, serde_json::Value)> {
     loop {
         let news = |event: &serde_json::Value| is_filtered(event) || event["kind"] == "path_loss";
@@ -128,7 +128,7 @@ fn is_filtered(event: &serde_json::Value) -> bool {
     event["kind"] == "flow_filtered"
 }
 
-/// By code point and by length, each in one direction. The others are the soak's.
+/// Filters by code point and by length, each in one direction. The soak test covers the other combinations.
 #[test]
 fn a_flow_whose_data_a_router_drops_moves_alone() {
     let Some(_share) = shared() else { return };
@@ -160,8 +160,8 @@ fn soak_a_flow_whose_data_a_router_drops_moves_alone() {
     });
 }
 
-/// A test of the path has the flow's code point and length: the flow does not try the path while the filter stands, and
-/// returns when it has gone.
+/// The test packets on the filtered path have the flow's code point and length, so the flow stays away while the filter
+/// is in place and returns once it is removed.
 #[test]
 #[ignore = "four minutes"]
 fn soak_a_filtered_flow_returns_when_packets_like_its_own_pass() {
@@ -178,7 +178,7 @@ fn soak_a_filtered_flow_returns_when_packets_like_its_own_pass() {
         let begins = monotonic();
         Match::Marked.install(&stage, "wifi", direction);
         let (at, _) = stage.event("host", begins, is_filtered);
-        // The first test comes after a minute.
+        // The first test of the path runs after a minute.
         std::thread::sleep(Duration::from_secs(75));
         let path_of = |flow: &Running| stage.flow(flow.port()).unwrap()["path"].clone();
         assert_eq!(path_of(&flow), "lte", "{datapath} {direction:?}");
@@ -192,7 +192,7 @@ fn soak_a_filtered_flow_returns_when_packets_like_its_own_pass() {
     });
 }
 
-/// A filter by length, on the only path.
+/// Filters by length on the only path.
 #[test]
 fn a_filter_on_the_only_path_is_named() {
     let Some(_share) = shared() else { return };

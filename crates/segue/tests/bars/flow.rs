@@ -1,4 +1,4 @@
-//! Traffic through the tunnel while its paths change, and how long it was silent.
+//! Traffic through the tunnel while its paths change, and how long each flow was silent.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,12 +19,12 @@ use super::voice::{Look, Mode, Voice, longest_silence};
 pub(crate) enum Flow {
     /// Datagrams at this interval in milliseconds.
     Udp(u64, Mode),
-    /// A stream of 4 Mbit/s, to the host or from it.
+    /// A TCP stream of 4 Mbit/s, from or to the host.
     Tcp { down: bool },
 }
 
 impl Flow {
-    /// Its interval between two packets, in milliseconds.
+    /// The interval between two packets in milliseconds.
     pub(crate) fn interval_ms(self) -> f64 {
         match self {
             Flow::Udp(every, _) => every as f64,
@@ -37,7 +37,7 @@ impl Flow {
     }
 }
 
-/// A running flow; dropping it ends it.
+/// A running flow. Dropping it ends the flow.
 pub(crate) enum Running {
     Udp(Voice, Mode),
     Tcp(Stream),
@@ -105,14 +105,14 @@ impl Running {
         }
     }
 
-    /// Datagrams of another kind, both ways.
+    /// A flow of datagrams that look like `look`, in both directions.
     pub(crate) fn like(stage: &Stage, every_ms: u64, look: Look, port: u16) -> Running {
         let mode = Mode::Ways([true, true]);
         let interval = Span::from_millis(every_ms);
         Running::Udp(Voice::start_like(stage, port, interval, mode, look), mode)
     }
 
-    /// The host's port.
+    /// The port at the host.
     pub(crate) fn port(&self) -> u16 {
         match self {
             Running::Udp(voice, _) => voice.port,
@@ -137,7 +137,7 @@ impl Running {
         }
     }
 
-    /// Waits until the flow is on wifi and stays there, for a random time.
+    /// Waits until the flow is on wifi and has stayed there for a random time.
     pub(crate) fn settle(&self, stage: &Stage, rng: &mut Rng) {
         let uses_wifi = |flow: &Value| flow["path"] == "wifi" && flow["via"].is_null();
         patiently("the flow uses the short path and stays there", || {

@@ -1,11 +1,11 @@
-//! Measures how late this machine wakes a thread that waits for an instant.
+//! Measures the delay with which this machine wakes a thread that waits for an instant.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use segue_clock::{Span, Time};
 use segue_linux::clock::monotonic;
 
-/// Time between the awaited instants.
+/// Interval between the awaited instants.
 const STEP: Span = Span::from_millis(2);
 
 static SEEN: OnceLock<Mutex<Vec<(Time, Span)>>> = OnceLock::new();
@@ -29,11 +29,12 @@ pub(crate) fn watch() {
     });
 }
 
-/// Attempts at a bar that was missed while the machine stalled.
+/// Number of attempts at a bar that was missed while the machine stalled.
 const ATTEMPTS: usize = 3;
 
 /// Measures until a bar holds. A miss counts only if no thread was delayed by more than `still`
-/// meanwhile; otherwise the bar is measured again, and finally reported as not judged.
+/// during the measurement; otherwise the measurement is repeated, and finally reported as not
+/// judged.
 pub(crate) fn fairly(what: &str, still: Span, measure: impl Fn() -> Result<(), String>) {
     watch();
     for _ in 0..ATTEMPTS {
@@ -46,7 +47,7 @@ pub(crate) fn fairly(what: &str, still: Span, measure: impl Fn() -> Result<(), S
     println!("{what}: not judged, this machine stands still all the time");
 }
 
-/// The worst between two instants.
+/// The largest delay between two instants.
 pub(crate) fn worst(from: Time, to: Time) -> Span {
     let seen = SEEN.get().expect("watch comes first").lock().unwrap();
     let within = seen.iter().rev().take_while(|(at, _)| *at >= from);

@@ -1,4 +1,4 @@
-//! One-way loss: the counters of both ends against the emulator's drops, packet by packet.
+//! One-way loss: compares the counters of both ends with the emulator's drops, packet by packet.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::voice::Voice;
 use super::{DATAPATHS, alone, together, truth};
 
 const DURATION: Duration = Duration::from_secs(60);
-/// 200 packets a second and direction beside the probes.
+/// Interval of 200 packets per second in each direction, in addition to the probes.
 const INTERVAL: Span = Span::from_millis(5);
 /// Loss of wifi and lte in each network.
 const LOSSES: [[f64; 2]; 3] = [[0.001, 0.01], [0.05, 0.1], [0.2, 0.001]];
@@ -27,7 +27,7 @@ fn loss_counters_equal_the_emulators_drops_at_every_rate() {
 }
 
 fn run(datapath: &'static str, loss: [f64; 2], name: &str) {
-    // A K that no loss reaches: this tests counting, so paths must stay up.
+    // Choose K so large that no path goes down: this test is about counting.
     let plan = Plan { loss, ..Plan::new(&format!("loss{name}"), datapath, (32, 100)) };
     let stage = Stage::running(plan);
     let names = ["wifi", "lte"];
@@ -37,7 +37,7 @@ fn run(datapath: &'static str, loss: [f64; 2], name: &str) {
     }
     std::thread::sleep(DURATION);
     voices.iter().for_each(Voice::pause);
-    // Lets the last data through, and then at least one probe in each direction.
+    // Let the last data through, and then at least one probe in each direction.
     std::thread::sleep(Duration::from_secs(3));
     for name in names {
         stage.access(name).set_silent(Direction::Up, true);
@@ -58,15 +58,15 @@ pub(crate) fn data_up(log: &[Record]) -> usize {
     up.iter().filter(|packet| !truth::is_probe(packet)).count()
 }
 
-/// Packets of a direction after one position and up to another: sent and lost.
+/// The packets of a direction after one position and up to another: number sent and number lost.
 fn between(packets: &[Record], (from, to): (usize, usize)) -> (u64, u64) {
     let part = &packets[from + 1..=to];
     let lost = part.iter().filter(|packet| packet.delay().is_none()).count();
     (part.len() as u64, lost as u64)
 }
 
-/// Compares what both ends count with what the emulator dropped, once no more requests pass; returns its
-/// record. Packets still under way may arrive later, but change nothing.
+/// Compares the counts of both ends with the emulator's drops once requests no longer pass. Returns the emulator's
+/// record. Packets in flight may still arrive but change no count.
 pub(crate) fn judge(stage: &Stage, name: &str, what: &str) -> Vec<Record> {
     let mut log = Vec::new();
     let start = Instant::now();
@@ -83,19 +83,19 @@ pub(crate) fn judge(stage: &Stage, name: &str, what: &str) -> Vec<Record> {
     }
 }
 
-/// Whether the counts of host and anchor match the emulator, and the counts of each.
+/// Whether the counts of host and anchor match the emulator, and a text with the counts of each.
 fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) {
     let [up, down] = Direction::ALL.map(|way| truth::packets(log, way, TUNNEL_PORT));
     let exchanges = truth::exchanges(&up, &down);
-    // The host counts from the first answer that reached it to the last one.
+    // The host counts from the first answer that it received to the last.
     let answered = || exchanges.iter().filter(|(_, answer)| down[*answer].delay().is_some());
     let (Some(first), Some(last)) = (answered().next(), answered().next_back()) else {
         return (false, "no probe was answered".into());
     };
     let host = [between(&up, (first.0, last.0)), between(&down, (first.1, last.1))];
-    // The anchor counts the uplink from the first request that reached it to the last one, and the
-    // downlink between the responses that these repeat. A response may arrive while a request is
-    // built, so only the request tells which response it knew.
+    // The anchor counts the uplink from the first request that it received to the last, and the downlink between the
+    // responses that these requests repeat. A response may arrive while a request is being built, so only the request
+    // tells which response the host knew.
     let requests = (exchanges[0].0, exchanges[exchanges.len() - 1].0);
     let mut repeated = exchanges.iter().filter_map(|(request, _)| {
         let t_ss = Some(truth::t_ss(&up[*request])?);
@@ -125,10 +125,10 @@ fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) 
     (equal, text)
 }
 
-/// How long averages over a second are sampled, and how often.
+/// How long to sample averages over one second, and at which interval.
 const LOOKED: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
-/// K and T_KA in milliseconds, so strict that both paths are declared down again and again.
+/// K and T_KA in milliseconds, so strict that both paths go down repeatedly.
 const HASTY: (u8, u64) = (2, 40);
 
 #[test]
@@ -157,8 +157,7 @@ fn averages_of_idle_lossy_paths_are_true_though_they_are_called_down() {
         for (sums, role) in sums.iter().zip(["host", "anchor"]) {
             for (way, loss) in sums.iter().zip(loss) {
                 let means = way.map(|sum| sum / looks);
-                // At least half of the probes arrive while the path is up, and there are fewer
-                // responses than requests.
+                // At least half of the probes arrive while the path is up, and there are fewer responses than requests.
                 let probes = LOOKED.as_millis() as f64 / HASTY.1 as f64 / 2.0 * (1.0 - loss);
                 let most = 4.0 * (loss * (1.0 - loss) / probes).sqrt();
                 println!(

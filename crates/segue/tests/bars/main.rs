@@ -1,11 +1,11 @@
-//! The performance bars: the real daemons on the demonstration's network in namespaces, judged by
-//! the emulator's own record of each packet. Each test prints its measurement beside its bar
-//! (`cargo test --test bars -- --nocapture`). Needs root; without it each test says so and does
+//! Performance bars: real daemons on the demonstration's network in namespaces, judged by the
+//! emulator's record of each packet. Each test prints its measurement beside its bar (`cargo test
+//! --test bars -- --nocapture`). The tests need root; otherwise each prints a note and does
 //! nothing.
 //!
-//! A busy machine delays daemons. So every bar on a duration allows for the scheduling delay
-//! measured at the same time: the larger of that of a test thread ([`late`]) and that of the
-//! daemon's own requests.
+//! A busy machine delays daemons. Every bar on a duration therefore allows for the scheduling delay
+//! measured at the same time: the larger of the delay of a test thread ([`late`]) and the delay of
+//! the daemon's requests.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod accuracy;
@@ -30,18 +30,18 @@ mod voice;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Both ways of moving packets.
+/// Both datapaths.
 const DATAPATHS: [&str; 2] = ["ebpf", "user"];
 
-/// Many networks at once are a load in themselves, so a test that starts them runs alone.
+/// Many networks at once are themselves a load, so a test that starts them runs alone.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// A share of the machine; without root, prints a note and returns `None`.
+/// A share of the machine. Without root, prints a note and returns `None`.
 fn shared() -> Option<RwLockReadGuard<'static, ()>> {
     root().then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Exclusive use of the machine; without root, prints a note and returns `None`.
+/// Exclusive use of the machine. Without root, prints a note and returns `None`.
 fn alone() -> Option<RwLockWriteGuard<'static, ()>> {
     root().then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner))
 }

@@ -1,5 +1,4 @@
-//! An anchor is killed and restarted: how soon its hosts are back, with their addresses and
-//! connections.
+//! Kills and restarts an anchor: how soon its hosts are back, with their addresses and connections.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,11 +17,12 @@ use serde_json::Value;
 use super::stage::patiently;
 use super::{DATAPATHS, alone, late};
 
-/// From the anchor's start to the first answer through the tunnel: for half of the hosts, and for
-/// all.
+/// Time from the anchor's start to the first answer through the tunnel: for half of the hosts, and
+/// for all.
 const MEDIAN: Span = Span::from_millis(2_000);
 const LONGEST: Span = Span::from_millis(4_000);
-/// Most of that time the anchor loads the eBPF programs, on a processor that it shares.
+/// During most of the restart the anchor loads the eBPF programs on a shared processor, so a missed
+/// bar counts only if this machine's delay stayed below this.
 const STILL: Span = Span::from_millis(20);
 /// The address at which hosts find the anchor.
 const ANCHOR: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 1);
@@ -31,7 +31,7 @@ const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 2);
 const INNER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const PORT: u16 = 7_900;
 
-/// A daemon; dropping it kills it.
+/// A daemon process. Dropping it kills the process.
 struct Daemon(Child);
 
 impl Drop for Daemon {
@@ -41,7 +41,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A host, a flow of datagrams and a connection to the anchor's own address.
+/// A host with a datagram flow and a TCP connection to the anchor's inner address.
 struct Host {
     socket: PathBuf,
     inner: Vec<String>,
@@ -51,17 +51,17 @@ struct Host {
     _daemon: Daemon,
 }
 
-/// Where hosts are: how an anchor counts handshakes depends on it.
+/// The networks that hosts are in, which affects how an anchor counts handshakes.
 #[derive(Clone, Copy, Debug)]
 enum Networks {
-    /// Each in one of its own.
+    /// Each host in a separate network.
     Apart,
-    /// All in one /24.
+    /// All hosts in one /24.
     One,
 }
 
 impl Networks {
-    /// The network of a host, which has its second address.
+    /// The network of a host as address and prefix length. The host has its second address.
     fn of(self, number: u8) -> (Ipv4Addr, u8) {
         match self {
             Networks::Apart => (Ipv4Addr::new(10, 50, number, 0), 24),
@@ -107,7 +107,7 @@ impl Crowd {
         self.anchor = Some(spawn(&self.lab, "anchor", self.files.path(), &args));
     }
 
-    /// Echoes datagrams and each host's one connection until the process ends.
+    /// Echoes datagrams, and one connection per host, until the process ends.
     fn serve(&self) {
         let bind = || {
             let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
@@ -167,7 +167,8 @@ impl Crowd {
         host
     }
 
-    /// Kills the anchor, restarts it after a second, and returns when each host was back, sorted.
+    /// Kills the anchor, restarts it after a second, and returns the times after which hosts were
+    /// back, sorted.
     fn restart(&mut self) -> Vec<Span> {
         self.anchor = None;
         std::thread::sleep(Duration::from_secs(1));
@@ -188,7 +189,7 @@ impl Crowd {
 }
 
 impl Host {
-    /// A byte there and back over the connection.
+    /// Sends a byte over the connection and reads its echo.
     fn exchange(&mut self) {
         self.stream.write_all(b"!").unwrap();
         self.stream.read_exact(&mut [0]).expect("the connection lives");
@@ -246,7 +247,7 @@ fn judge(hosts: u8, networks: Networks, most: Span) {
 
 #[test]
 fn hosts_are_back_soon_after_their_anchor() {
-    // Programs take longer to load beside other tests.
+    // Programs take longer to load while other tests run.
     judge(6, Networks::Apart, LONGEST);
 }
 

@@ -13,12 +13,12 @@ use super::voice::Voice;
 use super::{DATAPATHS, late, shared, together, truth};
 
 const INTERVAL: Span = Span::from_millis(5);
-/// Allowed difference between two starts: two round trips of the slower access.
+/// Allowed difference between two starts in milliseconds: two round trips of the slower access.
 const SPREAD: f64 = 120.0;
-/// A daemon may be later than the watching thread; a missed bar counts only if the machine was not
-/// later than this.
+/// A daemon may be delayed more than the watching thread, so a missed bar counts only if this
+/// machine's delay stayed below this.
 const STILL: Span = Span::from_millis(20);
-/// Attempts, for a machine that stalls at times.
+/// Number of attempts, in case the machine stalls.
 const ATTEMPTS: usize = 5;
 
 #[test]
@@ -38,7 +38,8 @@ fn a_path_that_comes_back_or_was_dead_at_the_start_is_in_use_within_ten_periods(
     });
 }
 
-/// `None` if the run was not valid, since a path that fails twice must wait longer.
+/// Silences and restores wifi. `None` if the run was not valid: a path that fails twice must wait
+/// longer.
 fn comes_back(stage: &mut Stage, t_ka: u64, datapath: &str) -> Option<Result<(), String>> {
     stage.silence("wifi", false);
     stage.start_host("");
@@ -60,7 +61,7 @@ fn comes_back(stage: &mut Stage, t_ka: u64, datapath: &str) -> Option<Result<(),
     Some(if taken { Ok(()) } else { Err(story) })
 }
 
-/// The same.
+/// Starts the host while wifi is dead, then restores it. `None` if the run was not valid.
 fn was_dead(stage: &mut Stage, t_ka: u64, datapath: &str) -> Option<Result<(), String>> {
     stage.silence("wifi", false);
     let both = start(stage, "");
@@ -85,7 +86,7 @@ fn was_dead(stage: &mut Stage, t_ka: u64, datapath: &str) -> Option<Result<(), S
 }
 
 /// Starts the host. Returns the time from its first signalling packet to its first path, and the
-/// scheduling delay meanwhile, both in milliseconds.
+/// scheduling delay during that time, both in milliseconds.
 fn start(stage: &mut Stage, lines: &str) -> (f64, f64) {
     let begun = stage.start_host(lines);
     stage.forget();
@@ -105,7 +106,7 @@ fn wait_for_wifi(stage: &Stage, voice: &Voice) {
     });
 }
 
-/// Ends the silence of wifi; returns whether flows move back soon, and what happened.
+/// Ends the silence of wifi. Returns whether flows move back soon, and a description of the run.
 fn back(stage: &Stage, voice: &Voice, t_ka: u64, datapath: &str, what: &str) -> (bool, String) {
     stage.forget();
     let alive = stage.silence("wifi", false);

@@ -1,5 +1,5 @@
-//! Probes that ride on data (paper 1, 5.3: active-pb): how many find a ride, and whether both ends
-//! measure what the emulator did to these packets.
+//! Probes that ride on data (paper 1, section 5.3: active-pb): how many find a data packet to ride
+//! on, and whether both ends measure what the emulator did to these packets.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::stage::{Plan, Stage, path};
 use super::voice::Voice;
 use super::{DATAPATHS, alone, late, loss, round_trip, together, truth};
 
-/// 50 packets a second in each direction.
+/// Interval of 50 packets per second in each direction.
 const INTERVAL: Span = Span::from_millis(20);
-/// A K that the loss does not reach.
+/// Large enough that the loss never takes the path down.
 const K: u8 = 9;
 const T_KA: Span = Span::from_millis(200);
 const RTT_MS: [u64; 2] = [20, 60];
@@ -51,13 +51,13 @@ fn run(datapath: &'static str, v6: bool) -> Result<(), String> {
     }
     let (after, to) = (probes(&stage.status("host").unwrap()), monotonic());
     let (sent, rode) = (after[0] - before[0], after[1] - before[1]);
-    // Lets the last data through, and then at least one probe in each direction.
+    // Let the last data through, and then at least one probe in each direction.
     voice.pause();
     std::thread::sleep(Duration::from_secs(3));
     stage.access(NAME).set_silent(Direction::Up, true);
     let log = loss::judge(&stage, NAME, &what);
 
-    // While the flow itself stalled, there was nothing to ride on.
+    // While the flow itself stalled, there was no data to ride on.
     let up = truth::packets(&log, Direction::Up, TUNNEL_PORT);
     let looked: Vec<Time> =
         up.iter().map(|p| p.arrival).filter(|at| from <= *at && *at <= to).collect();
@@ -72,7 +72,7 @@ fn run(datapath: &'static str, v6: bool) -> Result<(), String> {
     round_trip::judge(&what, RTT_MS[0], said.iter().map(|(at, s)| (*s, truth(*at))).collect())
 }
 
-/// Requests sent, and those of them that rode.
+/// Requests sent, and how many of them rode on data.
 fn probes(status: &Value) -> [u64; 2] {
     ["probes_sent", "probes_rode"].map(|field| path(status, NAME)[field].as_u64().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Round-trip times of the tunnels and the probe, compared with the emulator's timestamps.
+//! Round-trip times reported by tunnels and by the probe, compared with the emulator's timestamps.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::stage::{PATIENCE, Plan, Stage, path};
 use super::{DATAPATHS, late, shared, together, truth};
 
-/// Where our `segue probe --listen` listens, beside the tunnels.
+/// The port of our `segue probe --listen`, different from the tunnel's.
 pub(crate) const PROBE_PORT: u16 = 5_007;
-/// The main time constant of everything here.
+/// The main time constant in these tests.
 pub(crate) const TAU: Span = Span::from_secs(1);
-/// A machine that delays a thread by more than this may delay a packet between two stamps by more than the bar.
+/// A machine that delays a thread by more than this may delay a packet between two timestamps by more than the bar.
 pub(crate) const STILL: Span = Span::from_millis(5);
-/// Number of samples of the averages, and the time between two.
+/// Number of samples of the averages, and the interval between them.
 const LOOKS: usize = 25;
 const LOOK: Duration = Duration::from_millis(150);
 
@@ -27,14 +27,14 @@ const LOOK: Duration = Duration::from_millis(150);
 pub(crate) struct Probe(Child);
 
 impl Probe {
-    /// Measures from the host.
+    /// Starts a measurement from the host.
     pub(crate) fn start(net: &DemoNet, args: &[&str]) -> Probe {
         let mut command = net.host().command(env!("CARGO_BIN_EXE_segue"));
         command.args(["probe", "--json"]).args(args).stdout(Stdio::piped());
         Probe(command.spawn().unwrap())
     }
 
-    /// Waits until it ends by itself; returns all its lines.
+    /// Waits until the process ends by itself; returns all its lines.
     pub(crate) fn finish(mut self) -> Vec<Value> {
         let mut output = self.0.stdout.take().unwrap();
         let (sink, text) = mpsc::channel();
@@ -55,7 +55,7 @@ impl Drop for Probe {
     }
 }
 
-/// Answers probes at the anchor.
+/// Starts a listener that answers probes at the anchor.
 pub(crate) fn listen(net: &DemoNet) -> Probe {
     let mut command = net.anchor().command(env!("CARGO_BIN_EXE_segue"));
     command.args(["probe", "--json", "--listen", &format!("[::]:{PROBE_PORT}")]);
@@ -130,8 +130,8 @@ fn measure(rtt_ms: [u64; 2], datapath: &'static str, v6: bool) -> Result<(), Str
     Ok(())
 }
 
-/// Compares averages with the true ones: the median, and nine samples of ten. Not all, because on a
-/// busy machine a packet may wait between two stamps.
+/// Compares reported averages with the true ones: the median, and nine of ten samples. Not all samples, because on a
+/// busy machine a packet may wait between two timestamps.
 pub(crate) fn judge(what: &str, rtt_ms: u64, pairs: Vec<(f64, f64)>) -> Result<(), String> {
     let mut errors: Vec<f64> = pairs.iter().map(|(said, imposed)| (said - imposed).abs()).collect();
     errors.sort_by(f64::total_cmp);

@@ -19,36 +19,36 @@ use segue_linux::netns::Netns;
 use segue_netem::{LinkSpec, Loss};
 use serde_json::{Value, json};
 
-/// Time limit for everything that is not measured.
+/// Time limit for steps that are not measured.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What differs between stages.
+/// The settings of a stage.
 pub(crate) struct Plan {
     /// Prefix of namespace names, unique for each stage of this program.
     pub tag: String,
     /// `ebpf` or `user`.
     pub datapath: &'static str,
-    /// Round-trip time of `wifi` and `lte`.
+    /// Round-trip times of `wifi` and `lte` in milliseconds.
     pub rtt_ms: [u64; 2],
-    /// Loss of each in both directions.
+    /// Loss of `wifi` and `lte`, applied in both directions.
     pub loss: [f64; 2],
     /// K and T_KA in milliseconds; `None` leaves the keepalive at its defaults.
     pub keepalive: Option<(u8, u64)>,
-    /// Further lines of the host's `[steering]`.
+    /// Further lines for the host's `[steering]`.
     pub steering: &'static str,
-    /// The tunnels run over IPv6.
+    /// Tunnels run over IPv6.
     pub v6: bool,
     /// Probes ride on data packets.
     pub rides: bool,
 }
 
 impl Plan {
-    /// As [`new`](Plan::new), without any settings for the keepalive.
+    /// Like [`new`](Plan::new), with default keepalive settings.
     pub(crate) fn of_defaults(name: &str, datapath: &'static str) -> Plan {
         Plan { keepalive: None, ..Plan::new(name, datapath, (0, 0)) }
     }
 
-    /// 20 and 60 ms without loss over IPv4.
+    /// A plan with round trips of 20 and 60 ms, without loss, over IPv4.
     pub(crate) fn new(name: &str, datapath: &'static str, keepalive: (u8, u64)) -> Plan {
         Plan {
             tag: format!("bar{name}{datapath}"),
@@ -63,7 +63,7 @@ impl Plan {
     }
 }
 
-/// A process; dropping it ends it.
+/// A process. Dropping it kills the process.
 struct Running(Child);
 
 impl Drop for Running {
@@ -84,7 +84,6 @@ pub(crate) struct Stage {
     _anchor: Running,
     join: String,
     plan: Plan,
-    /// The network.
     pub net: DemoNet,
     files: tempfile::TempDir,
 }
@@ -145,7 +144,7 @@ impl Stage {
         start
     }
 
-    /// As [`new`](Stage::new), with the host running and both paths up at both ends.
+    /// Like [`new`](Stage::new), with the host running and both paths up at both ends.
     pub(crate) fn running(plan: Plan) -> Stage {
         let mut stage = Stage::new(plan);
         stage.start_host("");
@@ -164,7 +163,7 @@ impl Stage {
         }
     }
 
-    /// Both daemons' datapath.
+    /// The datapath of both daemons.
     pub(crate) fn datapath(&self) -> &'static str {
         self.plan.datapath
     }
@@ -194,7 +193,7 @@ impl Stage {
         assert!(answer["done"].is_string(), "{answer}");
     }
 
-    /// Moves all flows to a path, then hands them back to the steering.
+    /// Moves all flows to a path, then returns control to the steering.
     pub(crate) fn use_path(&self, name: &str) {
         for to in [json!(name), Value::Null] {
             let request = json!({"handover": {"flow": null, "class": null, "to": to}});
@@ -203,7 +202,7 @@ impl Stage {
         }
     }
 
-    /// Waits for a daemon's first matching event from an instant on.
+    /// Waits for the first matching event of a daemon since an instant.
     pub(crate) fn event(
         &self,
         role: &str,
@@ -216,7 +215,7 @@ impl Stage {
         )
     }
 
-    /// A daemon's first matching event from an instant on, if there is one yet.
+    /// The first matching event of a daemon since an instant, if there is one yet.
     pub(crate) fn seen(
         &self,
         role: &str,
@@ -229,8 +228,8 @@ impl Stage {
         later.find(|event| wanted(event)).map(|event| (instant(event), event.clone()))
     }
 
-    /// Whether a daemon changed a path's state since an instant: a stalled machine looks like a
-    /// stalled network. Such a measurement is repeated.
+    /// Whether a daemon changed the state of a path since an instant: a stalled machine looks like
+    /// a stalled network. The caller repeats such a measurement.
     pub(crate) fn stood_still(&self, from: Time, paths: &[&str]) -> bool {
         let changed = |role: &str| {
             let status = self.status(role).unwrap();
@@ -248,7 +247,7 @@ impl Stage {
         changed
     }
 
-    /// Both daemons' reports from an instant on, for failure messages.
+    /// The events of both daemons since an instant, for failure messages.
     pub(crate) fn story(&self, from: Time) -> String {
         let mut lines = Vec::new();
         for role in ["host", "anchor"] {
@@ -275,13 +274,13 @@ impl Stage {
         if name == "wifi" { self.net.wifi() } else { self.net.lte() }
     }
 
-    /// Starts or ends the silence of an access in both directions; returns the instant from which
-    /// it holds.
+    /// Starts or ends the silence of an access in both directions. Returns the instant from which
+    /// it applies.
     pub(crate) fn silence(&self, name: &str, silent: bool) -> Time {
         Direction::ALL.map(|way| self.access(name).set_silent(way, silent))[1]
     }
 
-    /// Clears the accesses' records so far.
+    /// Clears the records of the accesses.
     pub(crate) fn forget(&self) {
         for name in ["wifi", "lte"] {
             drop(self.access(name).take_log());
@@ -289,7 +288,7 @@ impl Stage {
     }
 }
 
-/// When an event happened.
+/// The instant of an event.
 pub(crate) fn instant(event: &Value) -> Time {
     Time(event["at_ns"].as_u64().unwrap())
 }
@@ -300,12 +299,12 @@ pub(crate) fn path<'a>(status: &'a Value, name: &str) -> &'a Value {
     paths.find(|path| path["name"] == name).unwrap_or(&Value::Null)
 }
 
-/// Asks until there is an answer.
+/// Polls until there is a result.
 pub(crate) fn patiently<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     patiently_told(|| what.to_owned(), ask)
 }
 
-/// As [`patiently`], for what is told only when the time is over.
+/// Like [`patiently`], with a message that is built only on failure.
 fn patiently_told<T>(what: impl Fn() -> String, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

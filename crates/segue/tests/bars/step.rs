@@ -1,4 +1,4 @@
-//! T_tml: how long the average needs to follow a step of the round-trip time (section 6.2).
+//! T_tml: how long the average takes to follow a step of the round-trip time (section 6.2).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{shared, truth};
 /// The time constants of the paper's Fig. 16.
 const TAUS_MS: [f64; 4] = [124.0, 218.0, 392.0, 896.0];
 const T_KA_MS: f64 = 200.0;
-/// Errors of samples below this leave each average on its side of the mark: the eleventh sample
+/// Largest sample error in milliseconds that leaves each average on the right side of the mark: the eleventh sample
 /// takes the slowest average 1.4 ms past it.
 const OFF_MS: f64 = 1.0;
 
@@ -24,7 +24,7 @@ fn way(rtt_ms: u64) -> LinkSpec {
 #[test]
 fn the_average_follows_a_step_of_the_round_trip_time_as_its_time_constant_says() {
     let Some(_share) = shared() else { return };
-    // If the machine stalled, the step was distorted: that run says nothing about T_tml.
+    // If the machine stalled, the step was distorted, and the run says nothing about T_tml.
     for seed in 5..8 {
         let run = run(seed);
         let undisturbed = run.judge();
@@ -40,7 +40,7 @@ struct Run {
     samples: Vec<Value>,
     /// The imposed delays, with the instant at which each answer left the emulator.
     imposed: Vec<(Time, Span)>,
-    /// When each step happened, and its target in milliseconds.
+    /// The instant of each step, and its target in milliseconds.
     steps: Vec<(Time, f64)>,
 }
 
@@ -71,17 +71,16 @@ fn run(seed: u64) -> Run {
         std::thread::sleep(Duration::from_millis(5_500));
     }
     let lines = probe.finish();
-    // A loss interval that ends without an answer gives a sample without a round-trip time.
+    // A loss interval that ends without an answer yields a sample without a round-trip time.
     let is_sample = |line: &Value| line["type"] == "sample" && line["rtt_ms"].is_number();
     let samples = lines.into_iter().filter(is_sample).collect();
     Run { samples, imposed: truth::round_trips(&net.wifi().take_log(), PROBE_PORT), steps }
 }
 
 impl Run {
-    /// Checks the averages and, if the steps were clean, that the averages followed in time.
+    /// Checks the averages and, if the steps were clean, that they followed in time.
     fn judge(&self) -> bool {
-        // The probe's clock begins with the probe: a sample cannot precede the forwarding of its
-        // answer.
+        // The probe's clock starts with the probe, so a sample cannot precede the forwarding of its answer.
         let began = self
             .samples
             .iter()
@@ -121,7 +120,7 @@ impl Run {
         undisturbed
     }
 
-    /// Every average must equal eq. 13 over the reported samples, busy or not.
+    /// Checks that every average equals eq. 13 over the reported samples, whether or not the machine is busy.
     fn averages(&self, i: usize, tau: f64) {
         let mut expected = number(&self.samples[0], "rtt_ms");
         for pair in self.samples.windows(2) {
@@ -136,9 +135,9 @@ impl Run {
         }
     }
 
-    /// The run's largest deviation from a clean step, in milliseconds: of averages before it from
-    /// the start value, of samples after it from the target (a probe sent before the step lies
-    /// between the two), and of each sample's distance to the one before from T_KA plus the change.
+    /// The run's largest deviation from a clean step in milliseconds: averages before the step from the start value,
+    /// samples after the step from the target (a probe sent before the step lies between the two), and the interval
+    /// between successive samples from T_KA plus the change.
     fn off(&self, step: f64, to: f64) -> f64 {
         let from = 300.0 - to;
         let before = self.samples.iter().take_while(|sample| number(sample, "at_s") < step).count();
@@ -157,14 +156,14 @@ impl Run {
         averages.chain(samples).fold(0.0, f64::max)
     }
 
-    /// When each sample around a step came, in seconds after it, and its round-trip time in milliseconds.
+    /// The samples around a step: seconds after the step, and round-trip time in milliseconds.
     fn around(&self, step: f64) -> Vec<(f64, f64)> {
         let samples = self.samples.iter().map(|s| (number(s, "at_s") - step, number(s, "rtt_ms")));
         samples.filter(|(at, _)| (-1.0..4.0).contains(at)).collect()
     }
 
-    /// When the average reached 1 - exp(-2.3) of the step, in milliseconds after it; infinite if it
-    /// never did.
+    /// The time in milliseconds after the step at which the average reached 1 - exp(-2.3) of it; infinite if it never
+    /// did.
     fn arrival(&self, i: usize, step: f64, to: f64) -> f64 {
         let from = 300.0 - to;
         let reached = from + (1.0 - (-2.3f64).exp()) * (to - from);

@@ -1,4 +1,4 @@
-//! Reads the emulator's record as probes, answers and data.
+//! Interprets the emulator's record as probes, answers and data.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use segue_lab::{Direction, Record};
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{Header, PacketType};
 
-/// The packets of one direction on a UDP port, in order of arrival. Packet size tests are left out:
-/// no counter includes them.
+/// The packets of one direction on a UDP port, in order of arrival, except packet size tests, which
+/// no counter includes.
 pub(crate) fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
     let is_size = |record: &Record| {
         Header::parse(&record.payload).is_ok_and(|header| header.packet_type == PacketType::Size)
@@ -21,44 +21,44 @@ pub(crate) fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> 
     packets
 }
 
-/// Whether it is a probe, alone or riding on data.
+/// Whether the packet is a probe, alone or riding on data.
 pub(crate) fn is_probe(record: &Record) -> bool {
     Header::parse(&record.payload).is_ok_and(|header| header.packet_type != PacketType::Data)
 }
 
-/// Whether it is an unsolicited response.
+/// Whether the packet is an unsolicited response.
 fn is_unsolicited(record: &Record) -> bool {
     Header::parse(&record.payload).is_ok_and(|header| {
         header.packet_type == PacketType::Response && header.flags & RESPONSE_UNSOLICITED != 0
     })
 }
 
-/// A word of a probe's data.
+/// A 32-bit word of a probe's body.
 fn word(record: &Record, number: usize) -> u32 {
     let at = Header::LEN + 4 * number;
     u32::from_be_bytes(record.payload[at..at + 4].try_into().unwrap())
 }
 
-/// A probe's sequence number.
+/// The sequence number of a probe.
 fn seq(record: &Record) -> u32 {
     word(record, 0)
 }
 
-/// A probe's t_Ss: a response's own, or the one that a request repeats. `None` if it is not a time:
-/// zero means none, and a challenge lies ahead of the clock.
+/// The t_Ss of a probe: set by a response, repeated by a request. `None` if the field holds no
+/// time: zero means none, and a challenge lies ahead of the clock.
 pub(crate) fn t_ss(record: &Record) -> Option<u32> {
     let t_ss = word(record, 2);
     let age = record.arrival.micros32().wrapping_sub(t_ss);
     (t_ss != 0 && age < 1 << 31).then_some(t_ss)
 }
 
-/// When it was forwarded, if it was.
+/// The instant at which the emulator forwarded the packet; `None` if it dropped it.
 pub(crate) fn departure(record: &Record) -> Option<Time> {
     record.delay().map(|delay| record.arrival + delay)
 }
 
-/// The delivered requests with their answers, which repeat the sequence number, as positions in
-/// `up` and `down`.
+/// Delivered requests with their answers, which repeat the sequence number, as positions in `up`
+/// and `down`.
 pub(crate) fn exchanges(up: &[Record], down: &[Record]) -> Vec<(usize, usize)> {
     let answers: BTreeMap<u32, usize> = (0..down.len())
         .filter(|place| is_probe(&down[*place]) && !is_unsolicited(&down[*place]))
@@ -80,7 +80,7 @@ pub(crate) fn round_trips(log: &[Record], port: u16) -> Vec<(Time, Span)> {
         .collect()
 }
 
-/// The generalized average (eq. 13) of these samples at an instant, in the samples' unit.
+/// The generalized average (eq. 13) of these samples at an instant, in milliseconds.
 pub(crate) fn average(samples: &[(Time, Span)], tau: Span, at: Time) -> Option<f64> {
     let mut samples = samples.iter().take_while(|(when, _)| *when <= at);
     let &(mut last, first) = samples.next()?;

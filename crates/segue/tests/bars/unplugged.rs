@@ -1,5 +1,5 @@
-//! The cost of unplugging or switching off the interface in use: less than a silent outage, since
-//! the kernel reports it.
+//! The cost of unplugging or disabling the interface in use. It is less than that of a silent
+//! outage because the kernel reports the event.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -15,21 +15,22 @@ use super::stage::{Plan, Stage};
 use super::voice::Mode;
 use super::{DATAPATHS, late, shared, together};
 
-/// The longest silence of a flow beyond its own interval, of every run.
+/// Limit in milliseconds for the longest silence of a flow beyond its packet interval, in every
+/// run.
 const BAR: f64 = 200.0;
-/// A daemon's own scheduling delay is only partly visible.
+/// Allowance for scheduling delay inside the daemon, which is only partly visible.
 const STILL: Span = Span::from_millis(20);
 
 #[derive(Clone, Copy, Debug)]
 enum Cause {
-    /// The cable is pulled: the device stays up and has no carrier.
+    /// The cable is pulled: the device stays up but has no carrier.
     Carrier,
-    /// The operator switches the device off.
+    /// The operator takes the device down.
     Admin,
 }
 
 impl Cause {
-    /// Does it; returns when.
+    /// Takes the interface away; returns the instant.
     fn unplug(self, stage: &Stage) -> Time {
         match self {
             Cause::Carrier => stage.net.set_carrier(DemoNet::WIFI, false).unwrap(),
@@ -40,7 +41,7 @@ impl Cause {
         monotonic()
     }
 
-    /// Undoes it.
+    /// Restores the interface.
     fn plug_in(self, stage: &Stage) {
         match self {
             Cause::Carrier => stage.net.set_carrier(DemoNet::WIFI, true).unwrap(),
@@ -60,7 +61,7 @@ impl Cause {
 const FLOWS: [Flow; 3] =
     [Flow::Udp(10, Mode::Ways([true; 2])), Flow::Tcp { down: false }, Flow::Tcp { down: true }];
 
-/// Silences of the runs, in milliseconds.
+/// The longest silence of each run in milliseconds.
 fn silences(stage: &Stage, flow: Flow, cause: Cause, port: u16, runs: usize) -> Vec<f64> {
     let running = Running::start(stage, flow, port);
     let mut rng = Rng::new(u64::from(port));
@@ -70,7 +71,7 @@ fn silences(stage: &Stage, flow: Flow, cause: Cause, port: u16, runs: usize) -> 
         running.settle(stage, &mut rng);
         let from = monotonic();
         cause.unplug(stage);
-        // A frozen connection is silent for three seconds.
+        // Long enough to see a frozen connection, which is silent for three seconds.
         std::thread::sleep(Duration::from_millis(1_500));
         let silent = running.longest(from - Span::from_millis(50), monotonic());
         let silent = silent.as_millis_f64() - flow.interval_ms();

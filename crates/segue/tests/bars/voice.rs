@@ -1,4 +1,4 @@
-//! A flow of small datagrams in each direction, at an even pace.
+//! A flow of small datagrams in each direction at a constant rate.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -13,22 +13,22 @@ use segue_linux::clock::monotonic;
 
 use super::stage::{Stage, patiently};
 
-/// Bytes of a datagram, unless it is said otherwise.
+/// Default size of a datagram in bytes.
 pub(crate) const BYTES: usize = 100;
-/// Most of one.
+/// Maximum size of a datagram in bytes.
 const MOST: usize = 1_400;
 
-/// What its datagrams are like.
+/// Size and code point of the datagrams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub bytes: usize,
     pub dscp: u8,
 }
 
-/// As a rule.
+/// The default look.
 const PLAIN: Look = Look { bytes: BYTES, dscp: 0 };
 
-/// One direction.
+/// Send and arrival times of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
     sent: Vec<Time>,
@@ -40,11 +40,11 @@ pub(crate) struct Way {
 pub(crate) enum Mode {
     /// Host and correspondent node send independently, each while enabled; both at first.
     Ways([bool; 2]),
-    /// The correspondent node sends back what it gets.
+    /// The correspondent node echoes each datagram.
     Echo,
 }
 
-/// The flow; dropping it ends it.
+/// The flow. Dropping it ends it.
 pub(crate) struct Voice {
     /// The port at the host.
     pub port: u16,
@@ -57,17 +57,17 @@ pub(crate) struct Voice {
 }
 
 impl Voice {
-    /// Starts it between the host and the correspondent node's `port`.
+    /// Starts a flow between the host and `port` of the correspondent node.
     pub(crate) fn start(stage: &Stage, port: u16, interval: Span) -> Voice {
         Voice::start_as(stage, port, interval, Mode::Ways([true, true]))
     }
 
-    /// The same in another mode.
+    /// Like [`start`](Voice::start), in a given mode.
     pub(crate) fn start_as(stage: &Stage, port: u16, interval: Span, mode: Mode) -> Voice {
         Voice::start_like(stage, port, interval, mode, PLAIN)
     }
 
-    /// The same with other datagrams.
+    /// Like [`start_as`](Voice::start_as), with datagrams of a given look.
     pub(crate) fn start_like(
         stage: &Stage,
         port: u16,
@@ -99,7 +99,7 @@ impl Voice {
         };
         voice.talk(host.try_clone().unwrap(), 0);
         voice.listen(host, 1);
-        // The correspondent node sends once it has received something.
+        // The correspondent node starts sending after it has received a datagram.
         let spoken = || cn.recv_from(&mut [0; MOST]).ok();
         let (_, peer) = patiently("the first packet arrives", spoken);
         cn.connect(peer).unwrap();
@@ -118,7 +118,7 @@ impl Voice {
         voice
     }
 
-    /// Echoes at once.
+    /// Starts the echo at the correspondent node.
     fn echo(&mut self, socket: UdpSocket) {
         let (ways, stop, bytes) = (self.ways.clone(), Arc::clone(&self.stop), self.bytes);
         self.threads.push(std::thread::spawn(move || {
@@ -143,7 +143,7 @@ impl Voice {
             let mut next = monotonic();
             while !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_nanos(next.since(monotonic()).0));
-                // Packets that a late thread missed are left out.
+                // A delayed thread skips the datagrams that it missed.
                 next = (next + interval).max(monotonic());
                 if paused.load(Ordering::Relaxed) {
                     continue;
@@ -172,12 +172,12 @@ impl Voice {
         }));
     }
 
-    /// Stops sending, both ways.
+    /// Stops sending in both directions.
     pub(crate) fn pause(&self) {
         self.paused.iter().for_each(|paused| paused.store(true, Ordering::Relaxed));
     }
 
-    /// The longest silence in a window, up and down. Duplicates end none.
+    /// The longest silence within a window, up and down. A duplicate does not end a silence.
     pub(crate) fn gaps(&self, from: Time, to: Time) -> [Span; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
@@ -187,7 +187,8 @@ impl Voice {
         })
     }
 
-    /// The longest interval between two sends in a window, up and down: the test's own delay.
+    /// The longest interval between two sends within a window, up and down: the delay of the test
+    /// itself.
     pub(crate) fn pace(&self, from: Time, to: Time) -> [Span; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
@@ -196,7 +197,7 @@ impl Voice {
         })
     }
 
-    /// Packets sent in a window that have not arrived, up and down.
+    /// Packets sent within a window that have not arrived, up and down.
     pub(crate) fn lost(&self, from: Time, to: Time) -> [usize; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
@@ -207,8 +208,8 @@ impl Voice {
     }
 }
 
-/// The longest time between two arrivals that overlaps a window. An unfinished one lasts until the
-/// window's end.
+/// The longest time between two arrivals that overlaps a window. A silence that has not ended lasts
+/// until the end of the window.
 pub(crate) fn longest_silence(arrivals: impl Iterator<Item = Time>, from: Time, to: Time) -> Span {
     let arrivals: Vec<Time> = arrivals.chain([to]).collect();
     let pairs = arrivals.windows(2).filter(|p| from <= p[1] && p[0] <= to);

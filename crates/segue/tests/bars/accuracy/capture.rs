@@ -1,8 +1,8 @@
 //! A bare wire between two nodes, with timestamps at both edges.
 //!
-//! A packet socket sees outgoing packets after the programs at TC egress and incoming ones before
-//! those at TC ingress; the kernel stamps both. So only the wire lies between the stamps of the two
-//! edges, and time added by a measurement's own work counts as its error.
+//! A packet socket sees outgoing packets after the TC egress programs and incoming packets before the TC ingress
+//! programs; the kernel timestamps both. So only the wire lies between the timestamps of the two edges, and time added
+//! by the measurement itself counts as its error.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -26,10 +26,10 @@ pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 62, 4, 1);
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 62, 4, 2);
 pub(super) const NODES: [&str; 2] = ["a", "b"];
 pub(super) const DEVICES: [&str; 2] = ["a0", "b0"];
-/// Ethernet, IPv4 without options, and UDP.
+/// Bytes of Ethernet, IPv4 without options, and UDP.
 const HEADERS: usize = 14 + 20 + 8;
 
-/// Two nodes joined by a virtual wire: the client's and the server's.
+/// Two nodes, client and server, joined by a virtual wire.
 pub(super) fn network(tag: &str) -> Lab {
     let mut lab = Lab::new(tag).unwrap();
     let addresses = [CLIENT, SERVER].map(|address| [Prefix::new(IpAddr::V4(address), 24)]);
@@ -41,7 +41,7 @@ pub(super) fn network(tag: &str) -> Lab {
 
 /// A UDP packet at one edge of the wire.
 struct Seen {
-    /// The kernel's stamp, time of day.
+    /// The kernel's timestamp in nanoseconds (time of day).
     at_ns: u64,
     from: Ipv4Addr,
     ports: [u16; 2],
@@ -65,9 +65,9 @@ impl Capture {
         Capture { stop, edges }
     }
 
-    /// The round-trip time of each exchange with a server's port in microseconds: the time between the
-    /// stamps of the client's edge less that between those of the server's edge. `number` reads the
-    /// exchange's number from the payload; `None` if a packet belongs to no exchange.
+    /// The round-trip time in microseconds of each exchange with a server's port: the interval between the timestamps
+    /// at the client's edge minus the interval at the server's edge. `number` reads the exchange number from the
+    /// payload and returns `None` for packets that belong to no exchange.
     pub(super) fn end(
         mut self,
         port: u16,
@@ -82,7 +82,7 @@ impl Capture {
                 else {
                     continue;
                 };
-                // A repeated number counts for its first packet.
+                // If a number is repeated, its first packet counts.
                 stamps.entry(number).or_default()[edge][back].get_or_insert(seen.at_ns);
             }
         }
@@ -109,7 +109,7 @@ fn watch(socket: &OwnedFd, stop: &AtomicBool) -> Vec<Seen> {
     let mut all = Vec::new();
     let mut buffer = [0; 256];
     let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
-    // Packets already queued at the end are still read.
+    // Drain packets that are already queued when the capture stops.
     loop {
         let last = stop.load(Ordering::Relaxed);
         let mut parts = [IoSliceMut::new(&mut buffer)];
@@ -127,14 +127,13 @@ fn watch(socket: &OwnedFd, stop: &AtomicBool) -> Vec<Seen> {
                 all.extend(at_ns.and_then(|at_ns| read(&buffer[..bytes], at_ns)));
             }
             Err(_) if last => return all,
-            // Poll rather than block on the socket: waking a reader would delay the packet before
-            // the programs see it.
+            // Poll rather than block on the socket: waking a reader would delay the packet before the programs see it.
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
 }
 
-/// The frame as UDP over IPv4, if it is that.
+/// Parses the frame as UDP over IPv4; `None` if it is something else.
 fn read(frame: &[u8], at_ns: u64) -> Option<Seen> {
     let payload = frame.get(HEADERS..)?.to_vec();
     let (ip, udp) = (&frame[14..34], &frame[34..42]);

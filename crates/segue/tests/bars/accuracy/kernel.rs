@@ -1,4 +1,4 @@
-//! A host's and an anchor's packet path in the kernel, with probes on the bare wire.
+//! The in-kernel packet path of a host and an anchor, with probes on the bare wire.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -21,12 +21,12 @@ use super::capture::{CLIENT, DEVICES, NODES, SERVER};
 const SLOT: u32 = 2;
 const COOKIE: u64 = 0x5e9;
 
-/// Makes one end's datapath in the caller's namespace.
+/// Creates the datapath of one end in the caller's namespace.
 type Make = fn(&Setup, EventSink) -> Box<dyn LinuxDatapath>;
 
-/// What the programs report for each of `count` exchanges.
+/// The reports of the eBPF programs for each of `count` exchanges.
 ///
-/// XDP is off: no packet socket at the server's edge would see what XDP answers.
+/// XDP is off: a packet socket at the server's edge would not see the answers that XDP sends.
 pub(super) fn by_programs(lab: &Lab, count: u32, interval: Duration) -> Reported {
     measure(lab, count, interval, |setup, sink| {
         let options = EbpfOptions { xdp: Xdp::Off, ..EbpfOptions::default() };
@@ -34,7 +34,7 @@ pub(super) fn by_programs(lab: &Lab, count: u32, interval: Duration) -> Reported
     })
 }
 
-/// The same of the user-space datapath.
+/// The reports of the user-space datapath.
 pub(super) fn by_user_space(lab: &Lab, count: u32, interval: Duration) -> Reported {
     measure(lab, count, interval, |setup, sink| Box::new(User::new(setup, sink).unwrap()))
 }
@@ -58,7 +58,7 @@ fn measure(lab: &Lab, count: u32, interval: Duration, make: Make) -> Reported {
     let rtts: Reported = responses
         .map(|event| (event.arrival.probe.seq, (rtt_us(event), bound_us(event))))
         .collect();
-    // The programs keep the last exchange's reading for the daemon.
+    // The programs store the reading of the last exchange for the daemon.
     if let Some(reading) = host.reading(SLOT) {
         let (kept, bound) = (reading.estimates.rtt_last.unwrap(), reading.estimates.uncertainty);
         let (_, (last, stated)) = rtts.last_key_value().unwrap();

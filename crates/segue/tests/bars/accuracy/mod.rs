@@ -1,5 +1,5 @@
-//! The error of each reported round-trip time against stamps at both edges of the wire, on an idle
-//! machine and on one with two busy loops on each core.
+//! The error of each reported round-trip time, judged by timestamps at both edges of the wire, on
+//! an idle machine and on one with two busy loops per core.
 
 mod capture;
 mod kernel;
@@ -15,13 +15,14 @@ use super::alone;
 use super::busy::Loops;
 use capture::Capture;
 
-/// Reports by exchange number: the round-trip time and, if stated, the bound of its error.
-/// Microseconds.
+/// Reports by exchange number: the round-trip time and, if stated, its error bound, both in
+/// microseconds.
 type Reported = BTreeMap<u32, (f64, Option<f64>)>;
 
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// A way to measure: its name, the server's port, how its packets are numbered, and how it runs.
+/// A measurement method: its name, the server's port, how to read the exchange number of its
+/// packets, and how to run it.
 struct Way {
     name: &'static str,
     port: u16,
@@ -62,7 +63,7 @@ const WAYS: [Way; 4] = [
     },
 ];
 
-/// The errors of one way in microseconds, all runs together.
+/// The errors of one method in microseconds, over all runs.
 #[derive(Default)]
 struct Errors {
     sorted: Vec<f64>,
@@ -112,7 +113,7 @@ fn run(lab: &Lab, way: &Way, count: u32, errors: &mut Errors) {
     assert!(judged > count as usize * 9 / 10, "{}: {judged} of {count} judged", way.name);
 }
 
-/// Both kinds of probe packets: the sequence number comes first after the header.
+/// Reads the sequence number, which follows the header in both kinds of probe packets.
 fn probe_number(payload: &[u8]) -> Option<u32> {
     let whole = payload.len() == Probe::PACKET_LEN;
     let number = payload.get(Header::LEN..Header::LEN + 4)?.try_into().ok()?;
@@ -141,7 +142,7 @@ fn of_a_hundred_round_trip_times_ninety_nine_are_as_good_as_they_say_also_under_
     keep_their_bounds(300);
 }
 
-/// The same with enough samples to show how far below that limit it stays.
+/// Like the test above, with enough samples to show how far below the limit the share stays.
 #[test]
 #[ignore = "five minutes of exchanges: make soak"]
 fn of_thousands_of_round_trip_times_few_are_worse_than_they_say() {
@@ -149,7 +150,7 @@ fn of_thousands_of_round_trip_times_few_are_worse_than_they_say() {
     keep_their_bounds(5_000);
 }
 
-/// Each way by itself, on an idle machine and on a busy one, so that idle results cannot hide
+/// Judges each method separately on an idle and on a busy machine, so that idle results cannot hide
 /// excesses under load.
 fn keep_their_bounds(count: u32) {
     let lab = capture::network("bounds");
@@ -168,8 +169,8 @@ fn keep_their_bounds(count: u32) {
     assert!(wrong.is_empty(), "more than one in {ONE_IN} beyond its bound: {wrong:?}");
 }
 
-/// Mean ≤ 10 µs and 99th percentile ≤ 50 µs for the kernel, idle and busy; 99 of 100 samples of
-/// `segue probe` within the bound that they state.
+/// The bars: for the kernel, mean ≤ 10 µs and 99th percentile ≤ 50 µs, idle and busy; for `segue
+/// probe`, 99 of 100 samples within their stated bound.
 #[test]
 #[ignore = "two minutes of exchanges, irtt needed: make bench"]
 fn errors_of_round_trip_times_beside_those_of_others() {

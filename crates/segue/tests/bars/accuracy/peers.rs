@@ -1,4 +1,4 @@
-//! Measurements in user space on the same wire: `segue probe`, irtt, and a simple echo.
+//! User-space measurements on the same wire: `segue probe`, irtt, and a simple echo.
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -16,7 +16,7 @@ pub(super) const PROBE_PORT: u16 = 5_007;
 pub(super) const IRTT_PORT: u16 = 2_112;
 pub(super) const ECHO_PORT: u16 = 7_777;
 
-/// A server; dropping it ends it.
+/// A server process. Dropping it kills the process.
 struct Server(Child);
 
 impl Drop for Server {
@@ -26,7 +26,7 @@ impl Drop for Server {
     }
 }
 
-/// `segue probe` at both ends, with the bound that it states for each sample.
+/// Runs `segue probe` at both ends; it states an error bound for each sample.
 pub(super) fn segue_probe(lab: &Lab, count: u32, interval: Duration) -> Reported {
     let segue = env!("CARGO_BIN_EXE_segue");
     let mut listen = lab.node(NODES[1]).unwrap().command(segue);
@@ -51,7 +51,7 @@ pub(super) fn segue_probe(lab: &Lab, count: u32, interval: Duration) -> Reported
         .collect()
 }
 
-/// irtt with the server's stamps of arrival and departure, which it asks for by default.
+/// Runs irtt. The client requests the server's timestamps of arrival and departure by default.
 pub(super) fn irtt(lab: &Lab, count: u32, interval: Duration) -> Reported {
     let mut serve = lab.node(NODES[1]).unwrap().command("irtt");
     serve.args(["server", "-b", &format!("{SERVER}:{IRTT_PORT}")]).stdout(Stdio::null());
@@ -60,7 +60,7 @@ pub(super) fn irtt(lab: &Lab, count: u32, interval: Duration) -> Reported {
     let (interval, length) = (interval.as_millis(), (interval * count).as_millis());
     client.args(["client", "-Q", "-o", "-", "-i", &format!("{interval}ms")]);
     client.args(["-d", &format!("{length}ms"), &format!("{SERVER}:{IRTT_PORT}")]);
-    // On a busy machine the server listens late, and a client without a server gives up.
+    // On a busy machine the server may start late, and a client without a server gives up.
     let told: Value = patiently("irtt measures", || {
         serde_json::from_slice(&client.output().unwrap().stdout).ok()
     });
@@ -73,14 +73,14 @@ pub(super) fn irtt(lab: &Lab, count: u32, interval: Duration) -> Reported {
         .collect()
 }
 
-/// The number of an exchange in irtt's packets: four bytes in the host's order after magic, flags and
-/// token. Packets that open or close (flags 1 and 4) are no exchange.
+/// The exchange number in irtt's packets: four bytes in host byte order after magic, flags and token. Packets that open
+/// or close a session (flags 1 and 4) belong to no exchange.
 pub(super) fn irtt_number(payload: &[u8]) -> Option<u32> {
     let number = payload.get(12..16)?.try_into().ok()?;
     (payload[3] & 5 == 0).then_some(u32::from_le_bytes(number))
 }
 
-/// Two clock readings around `send` and `recv`, and a server that sends back what it gets.
+/// Reads the clock before `send` and after `recv`; the server returns each datagram.
 pub(super) fn plain_echo(lab: &Lab, count: u32, interval: Duration) -> Reported {
     let bind = |address| {
         let socket = UdpSocket::bind(address).unwrap();
@@ -110,7 +110,7 @@ pub(super) fn plain_echo(lab: &Lab, count: u32, interval: Duration) -> Reported 
     reported
 }
 
-/// The number of an exchange of the simple echo.
+/// The exchange number of the simple echo.
 pub(super) fn echo_number(payload: &[u8]) -> Option<u32> {
     payload.try_into().ok().map(u32::from_be_bytes)
 }
