@@ -1,4 +1,4 @@
-//! `segue check` on files of each kind, right ones and wrong ones.
+//! `segue check` on valid and invalid files of each kind.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ fn what_is_in_force_names_every_key_and_marks_defaults() {
     assert_eq!(in_force["port"], serde_json::json!({"value": "6000", "default": false}));
     assert_eq!(in_force["signal_port"], serde_json::json!({"value": "5006", "default": true}));
     assert!(in_force["nat"]["value"].as_str().unwrap().contains("NAT66"), "{told:#}");
-    // The program names the valid keys.
+    // The error message lists the valid keys.
     for role in ["anchor", "host"] {
         let file = written(directory.path(), "wrong.toml", "no_such_key = 1\n");
         let output = check(&[&file, "--as", role]);
@@ -176,7 +176,7 @@ fn every_mistake_has_a_line_and_ends_with_status_2() {
     assert!(said.starts_with("segue: cannot read /nonexistent/host.toml"), "{said}");
 }
 
-/// The mistakes in a file, each a line.
+/// The mistakes reported for a file, one per line.
 fn mistakes(directory: &Path, name: &str, text: &str) -> String {
     let output = check(&[&written(directory, name, text)]);
     let said = String::from_utf8(output.stderr).unwrap();

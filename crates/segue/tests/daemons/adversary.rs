@@ -1,4 +1,4 @@
-//! What outsiders and the system must not be able to do to the daemons.
+//! Attacks by outsiders, and faults of the system, that must not harm the daemons.
 
 use nix::sys::signal::Signal;
 

@@ -1,4 +1,4 @@
-//! Daemons with the documented capabilities and no others, and within the system calls of their units.
+//! Runs daemons with exactly the documented capabilities and within the system calls that their units allow.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,7 @@ const UNDER: [&str; 4] = [
     "--ambient-caps=-all",
     "--bounding-set=-all,+net_admin,+net_raw,+bpf,+perfmon",
 ];
-/// The same as the kernel numbers them: CAP_NET_ADMIN is 12, CAP_NET_RAW 13, CAP_PERFMON 38,
-/// CAP_BPF 39.
+/// The same capabilities as a mask: CAP_NET_ADMIN is 12, CAP_NET_RAW 13, CAP_PERFMON 38, CAP_BPF 39.
 const CAPABILITIES: u64 = 1 << 12 | 1 << 13 | 1 << 38 | 1 << 39;
 
 #[test]
@@ -27,7 +26,7 @@ fn ebpf_needs_the_documented_capabilities_and_no_others() {
     for daemon in [&anchor, &host] {
         assert_eq!(daemon.status()["datapath"], "ebpf");
         assert_eq!(capabilities(daemon), CAPABILITIES);
-        // Nothing is mapped where a null pointer points.
+        // Nothing is mapped at the addresses that a null pointer reaches.
         assert!(lowest_address(daemon) >= 0x1_0000, "{:x}", lowest_address(daemon));
     }
     for address in correspondents() {
@@ -36,14 +35,14 @@ fn ebpf_needs_the_documented_capabilities_and_no_others() {
     }
 }
 
-/// What the unit of a daemon says of something.
+/// The value of a key in the unit of a daemon.
 fn of_unit(role: &str, key: &str) -> String {
     let unit = format!("{}/../../packaging/segue-{role}.service", env!("CARGO_MANIFEST_DIR"));
     let unit = std::fs::read_to_string(unit).unwrap();
     unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap().to_owned()
 }
 
-/// The capabilities that the unit of a daemon leaves it, as a command.
+/// The command that limits a daemon to the capabilities of its unit.
 fn as_unit(role: &str) -> Vec<String> {
     let all = of_unit(role, "CapabilityBoundingSet");
     let all = all.strip_prefix("CAP_").unwrap().replace(" CAP_", ",+").to_lowercase();
@@ -52,7 +51,7 @@ fn as_unit(role: &str) -> Vec<String> {
     command
 }
 
-/// The system calls of a group of systemd's.
+/// The members of a systemd system call group.
 fn group(name: &str) -> BTreeSet<String> {
     let output = Command::new("systemd-analyze").args(["syscall-filter", name]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
@@ -64,7 +63,7 @@ fn group(name: &str) -> BTreeSet<String> {
     members.filter(|member| !member.is_empty()).flat_map(each).collect()
 }
 
-/// The command that writes down which system calls of a daemon its unit forbids; none if the tools are missing.
+/// The command that records the system calls of a daemon that its unit forbids. Empty if the tools are missing.
 fn watching_calls(role: &str, into: &Path) -> Vec<String> {
     let there = |tool: &str| Path::new("/usr/bin").join(tool).exists();
     if !there("systemd-analyze") || !there("strace") {
@@ -78,12 +77,12 @@ fn watching_calls(role: &str, into: &Path) -> Vec<String> {
     };
     let allowed: BTreeSet<String> = filter.split(' ').flat_map(each).collect();
     assert!(allowed.len() > 100, "{allowed:?}");
-    // A name that this strace does not know is passed over.
+    // The question mark makes strace ignore names that it does not know.
     let allowed: Vec<String> = allowed.iter().map(|name| format!("?{name}")).collect();
     let trace = format!("trace=!{}", allowed.join(","));
-    // The daemon stays this process's child.
+    // -D keeps the daemon a direct child of this process.
     let command = ["strace", "-D", "-f", "-qq", "--seccomp-bpf", "-e", "signal=none", "-e", &trace];
-    // Two daemons may share a file.
+    // Append, since two daemons may share a file.
     let into = ["-A", "-o", into.to_str().unwrap()];
     command.into_iter().chain(into).map(str::to_owned).collect()
 }

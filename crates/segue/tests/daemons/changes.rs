@@ -1,4 +1,4 @@
-//! Interfaces and addresses that come and go while everything runs.
+//! Interfaces and addresses that appear and disappear while traffic flows.
 
 use segue_ip::{Prefix, Route};
 use segue_lab::DemoNet;
@@ -18,7 +18,8 @@ over_both! { among_others:
 
 const WIFI_GATEWAY: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 61, 1, 1);
 
-/// The default route over wifi goes with the interface; a network manager would put it back.
+/// Restores the default route over wifi, which disappeared with the interface. A network manager
+/// would do this.
 fn route_over_wifi(world: &World) {
     let route = Route::via(Prefix::default_of(false), WIFI_GATEWAY).metric(100);
     world.net.host().run(|| link::add_route(&route).unwrap()).unwrap();
@@ -89,8 +90,8 @@ fn a_new_address_on_an_interface_breaks_nothing(datapath: &'static str) {
     node.run(|| {
         link::add_address("wifi", Prefix::new(new, 24)).unwrap();
         link::delete_address("wifi", Prefix::new(old, 24)).unwrap();
-        // Deleting a network's first address also deletes the others and their routes, unless the
-        // system promotes them.
+        // Deleting the first address of a network also deletes the others and their routes, unless
+        // the system promotes them.
         let _ = link::add_address("wifi", Prefix::new(new, 24));
         let route = Route::via(Prefix::default_of(false), WIFI_GATEWAY).metric(100);
         let _ = link::add_route(&route);

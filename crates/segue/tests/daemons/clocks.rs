@@ -1,4 +1,4 @@
-//! A wrong clock, and a copy of a host's state: neither keeps the true host out.
+//! A wrong clock, or a copy of the host's state in use elsewhere, does not lock the real host out.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,11 @@ use serde_json::Value;
 use crate::several::Two;
 use crate::world::{Daemon, paths_up, registered, text};
 
-/// Time limit for a host with a wrong clock, or with a copy of its state gone.
+/// Time limit for the registration of a host with a wrong clock, or after a copy of its state was
+/// in use.
 const BAR: Duration = Duration::from_secs(10);
 
-/// A library to preload that moves the clock by `CLOCK_OFFSET_S` seconds.
+/// Builds a library to preload that shifts the clock by `CLOCK_OFFSET_S` seconds.
 pub(crate) fn shim(directory: &Path) -> PathBuf {
     let shim = directory.join("shim.so");
     if !shim.exists() {
@@ -25,12 +26,13 @@ pub(crate) fn shim(directory: &Path) -> PathBuf {
     shim
 }
 
-/// A host's daemon in a node, with the state of `name` and its clock off by `off_s` seconds.
+/// Starts a host's daemon in a node with the state of `name` and a clock that is off by `off_s`
+/// seconds.
 fn start(two: &Two, node: &str, name: &str, off_s: i64, more: &[&str]) -> Daemon {
     start_under(two, (node, name), &format!("CLOCK_OFFSET_S={off_s}"), more)
 }
 
-/// The same with this word for the clock.
+/// Like [`start`], with `clock` as the environment variable that controls the clock.
 fn start_under(two: &Two, (node, name): (&str, &str), clock: &str, more: &[&str]) -> Daemon {
     let shim = shim(two.directory());
     let state = two.directory().join(format!("{name}.db"));
@@ -41,7 +43,7 @@ fn start_under(two: &Two, (node, name): (&str, &str), clock: &str, more: &[&str]
     Daemon::start_under(two.node(node), &under, base, &[&args[..], more].concat())
 }
 
-/// How long it takes until the host is registered with its path up.
+/// Time until the host is registered and its path is up.
 fn comes_in(host: &Daemon, within: Duration) -> Duration {
     let start = Instant::now();
     while !host.json(&["status", "--json"]).is_some_and(|s| registered(&s) && paths_up(&s) == 1) {
@@ -69,7 +71,7 @@ fn a_host_comes_in_whatever_its_clock_says_and_said_before() {
     ] {
         let mut host = start(&two, "a", "a", off_s, &more);
         println!("{what}: in after {:?} (bar {BAR:?})", comes_in(&host, BAR));
-        // Otherwise the clock was not wrong.
+        // Verify that the clock really was wrong.
         assert!(!what.starts_with("19") || host.log().starts_with("1970-01-01"), "{}", host.log());
         host.end(Signal::SIGKILL);
         more.clear();
@@ -115,7 +117,7 @@ fn the_log_has_the_right_time_of_each_event_and_outlives_a_host_that_was_killed(
     let line = two.enroll(&anchor, 1, "a");
     let clock = two.directory().join("clock");
     let shown = |off: i64, slept: i64| {
-        // Whoever reads it while it is written would see nothing.
+        // Replace the file atomically: a reader would otherwise see it empty while it is written.
         let new = clock.with_extension("new");
         std::fs::write(&new, format!("{off} {slept}")).unwrap();
         std::fs::rename(new, &clock).unwrap();
@@ -165,7 +167,7 @@ fn the_log_has_the_right_time_of_each_event_and_outlives_a_host_that_was_killed(
         assert!((-BAR.as_secs_f64()..=0.5).contains(&off), "{said}: {off} s off");
     }
 
-    // Another daemon goes on with the same log; one that ends says so.
+    // A second daemon continues the same log, and logs its regular end.
     let mut host = start_under(&two, ("a", "a"), &word, &[]);
     comes_in(&host, BAR);
     host.end(Signal::SIGTERM);

@@ -1,5 +1,5 @@
-//! A host that fails closed: nothing leaves outside the tunnel, whatever happens to the daemon and
-//! the routes. And a packet thread that ends takes its daemon with it.
+//! A host that fails closed: no packet leaves outside the tunnel, whatever happens to the daemon
+//! and the routes. Also, a packet thread that dies takes its daemon down.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command};
@@ -37,7 +37,7 @@ fn gateway(node: &Netns, v6: bool) -> String {
     words[via + 1].to_owned()
 }
 
-/// Whether a datagram from here arrives at `far` by any way.
+/// Whether a datagram from this node reaches `far` by any route.
 fn leaves(node: &Netns, far: &UdpSocket, from: SocketAddr, device: bool) -> bool {
     let near = udp(node, from);
     if device {
@@ -63,7 +63,7 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
     let own = [IpAddr::from(inner(&status).0), inner(&status).1.into()];
     let echoes = correspondents().map(|ip| UdpEcho::start(world.net.cn(), ip));
     for (echo, own) in echoes.iter().zip(own) {
-        // As a hostile DHCP answer or router advertisement would set it.
+        // A hostile DHCP answer or router advertisement would set this route.
         let to = echo.address.ip();
         let via = gateway(node, to.is_ipv6());
         ip(node, &format!("route add {to} via {via} dev wifi"));
@@ -111,7 +111,7 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
     let said = text(&clean.unwrap().stdout);
     assert!(said.contains("routing rules") && said.contains("unreachable routes"), "{said}");
     ways(true);
-    // A daemon that is told to end opens it.
+    // A daemon that ends regularly opens the host again.
     let mut host = world.host_in(node, "host", &join, CLOSED);
     host.wait("two paths up", up);
     assert!(host.end(Signal::SIGTERM).success());
@@ -122,7 +122,7 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
     assert_eq!(inventory(node), before);
 }
 
-/// An anchor decides a host's addresses, but not what the host sends through the tunnel.
+/// An anchor decides a host's addresses, but not which packets the host sends through the tunnel.
 #[test]
 fn what_enters_the_tunnel_is_what_the_hosts_own_file_says() {
     let _turn = crate::among_others();
@@ -198,8 +198,8 @@ impl Drop for Tracer {
     }
 }
 
-/// A read that returns more bytes than the buffer holds makes the thread panic, like any defect of
-/// its own.
+/// A read that returns more bytes than the buffer holds makes the thread panic, as a bug in the
+/// thread would.
 fn packet_threads_that_panic_end_their_daemon(datapath: &'static str) {
     let thread = if datapath == "ebpf" { "segue-ebpf" } else { "segue-egress" };
     let Some(world) = World::new(datapath) else { return };

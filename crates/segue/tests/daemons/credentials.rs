@@ -1,4 +1,4 @@
-//! How a host comes to its key and certificate, keeps them, renews them and loses them.
+//! How a host obtains, stores, renews and loses its key and certificate.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::world::{Daemon, SEGUE, World, inner, paths_up, registered, text, wait
 
 const HOST_FILE: &str = "[keepalive]\nk = 6\nperiod = \"50ms\"\n";
 
-/// Runs a host that ends by itself; returns its output.
+/// Runs a host that exits by itself; returns its output.
 fn ends(world: &World, name: &str, more: &[&str]) -> String {
-    // Another host may be running beside it.
+    // Use a separate device and port: another host may be running in the same node.
     let config = format!("device = \"segue1\"\nport = 5105\n{HOST_FILE}");
     let config = world.file(&format!("{name}.toml"), &config);
     let (state, control) = (world.path(&format!("{name}.db")), world.path(&format!("{name}.sock")));
@@ -66,17 +66,17 @@ fn a_join_line_serves_one_host_once_and_both_ends_may_start_again() {
     assert_eq!((&listed[0]["state"], &listed[0]["connected"]), (&"enrolled".into(), &true.into()));
     assert!(listed[0]["inner"].as_array().unwrap().contains(&first.0.to_string().into()));
     assert!(listed[0]["expires_s"].as_u64().unwrap() > now_s() + 80 * 86_400);
-    // The host's own key is only in its state, which only its owner may read.
+    // The host's private key exists only in its state, which only its owner may read.
     let mode = std::fs::metadata(world.path("host.db")).unwrap().permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
 
-    // An attacker who has copied the line.
+    // An attacker who has copied the join line.
     let said = ends(&world, "copy", &["--join", &line]);
     assert!(said.contains("has been used") && said.contains("segue enroll laptop"), "{said}");
     assert!(anchor.log().contains("audit: enrolment of laptop from"), "{}", anchor.log());
     assert!(registered(&host.status()), "the host itself does not notice");
 
-    // Host and anchor start again, with the line, without it, and with a missing file.
+    // Restart host and anchor: with the join line, without it, and with a missing file.
     host.end(Signal::SIGKILL);
     let host_again = |more: &[&str]| {
         let host = world.host_with(world.net.host(), "host", HOST_FILE, more);
@@ -96,7 +96,7 @@ fn a_join_line_serves_one_host_once_and_both_ends_may_start_again() {
     assert!(enrolments(&anchor)[0]["connected"] == true);
 }
 
-/// Each repeat costs the anchor a certificate and a line in its log.
+/// Each repeat costs the anchor a certificate and a log line, so repeats are rate-limited.
 #[test]
 fn a_line_that_is_shown_again_and_again_is_heard_at_a_pace() {
     const REPEATS: usize = 260;
@@ -110,7 +110,7 @@ fn a_line_that_is_shown_again_and_again_is_heard_at_a_pace() {
     let (key, begun) = (new_key().unwrap(), Instant::now());
     let ask = |join| ask_to_be_enrolled(&worker, world.net.host(), join, &key);
     let answers: Vec<Enrolled> = (0..REPEATS).map(|_| ask(&join)).collect();
-    // Beyond the burst, two a second.
+    // After the burst, two per second.
     let most = AT_ONCE + 2 * begun.elapsed().as_secs() as usize + 2;
     let is_answered = |answer: &Enrolled| matches!(answer, Enrolled::Certificate { .. });
     assert!(answers[..AT_ONCE].iter().all(is_answered));
@@ -163,7 +163,7 @@ fn a_certificate_is_renewed_in_time_and_an_expired_host_is_told_what_to_do() {
     let voice = Voice::start(world.net.host(), world.net.cn(), correspondents()[0]);
     let renewed = |log: &str| log.matches("audit: laptop renewed its certificate").count();
     let first = enrolments(&anchor)[0]["expires_s"].as_u64().unwrap();
-    // Past the end of the first certificate and of the second.
+    // Past the expiry of the first and of the second certificate.
     wait_for("two renewals", || renewed(&anchor.log()) >= 2);
     wait_for("the end of the first", || now_s() > first + 1);
     assert!(!anchor.log().contains("has expired"), "{}", anchor.log());
@@ -258,7 +258,8 @@ fn a_line_is_written_to_a_file_for_its_owner_alone_and_replaces_nothing() {
     assert!(first.starts_with("segue2:") && mode("join") == 0o600);
     expect_one_line(&enroll(&wanted), "is there already; replace it with --force");
     assert_eq!(std::fs::read_to_string(&out).unwrap(), first);
-    // A world-readable file of that name becomes private, and the target of a link stays unchanged.
+    // A world-readable file of that name becomes private, and the target of a symbolic link stays
+    // unchanged.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(&out, open).unwrap();
     let forced = [&wanted[..], &["--force"]].concat();
@@ -272,7 +273,7 @@ fn a_line_is_written_to_a_file_for_its_owner_alone_and_replaces_nothing() {
     assert!(enroll(&forced).status.success());
     assert_eq!(std::fs::read_to_string(path("precious")).unwrap(), "precious");
     assert_eq!(mode("join"), 0o600);
-    // A refused name leaves no file, and an unwritable file costs no enrolment.
+    // A refused name creates no file, and an unwritable file uses up no enrolment.
     let (bad, nowhere) = (path("bad"), path("nowhere/join"));
     expect_one_line(&enroll(&["a b", "--at", "192.0.2.1", "--out", &bad]), "cannot name a host");
     assert!(!std::path::Path::new(&bad).exists());

@@ -1,4 +1,4 @@
-//! As many flows as fit an anchor's table: listing them delays nothing else, and no host gets more
+//! An anchor's flow table filled to capacity: listing it delays nothing else, and no host gets more
 //! than its share.
 
 use std::collections::BTreeSet;
@@ -22,21 +22,21 @@ over_both! { alone:
     a_host_that_opens_flows_at_full_rate_has_its_share_and_the_others_have_theirs
 }
 
-/// Flows in the table.
+/// Number of flows in the table.
 const FLOWS: u32 = 520_000;
-/// One flow in this many is of a removed path.
+/// One flow in this many belongs to a removed path.
 const DEAD: u32 = 100;
-/// The generation in a flow's value: its second word.
+/// Position of the generation (the second word) in a flow's value.
 const GENERATION: std::ops::Range<usize> = 4..8;
-/// The source in an IPv4 flow's key.
+/// Position of the source address in an IPv4 flow's key.
 const SOURCE: std::ops::Range<usize> = 12..16;
-/// The first byte of the sources, which tell the flows apart.
+/// First byte of the source addresses, by which the flows differ.
 const NET: u8 = 100;
-/// Time limit for one answer of a daemon on a busy machine. All flows in one go would take a
+/// Time limit for one answer of a daemon on a busy machine. Listing all flows at once would take a
 /// second.
 const HELD_UP: Duration = Duration::from_millis(400);
 
-/// The table of flows of a running daemon's programs.
+/// The flow table of a running daemon's programs.
 fn table(daemon: &Daemon) -> MapHandle {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fdinfo", daemon.process())).unwrap();
     let id = |file: std::io::Result<std::fs::DirEntry>| {
@@ -47,7 +47,7 @@ fn table(daemon: &Daemon) -> MapHandle {
     maps.find(|map| map.name() == "segue_flows").expect("the daemon has its table")
 }
 
-/// Fills the table with copies of its one flow that differ in their sources.
+/// Fills the table with copies of its one flow that differ in their source addresses.
 fn fill(flows: &MapHandle) {
     let of_v4 = |key: &Vec<u8>| key[..SOURCE.start] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     let key = flows.keys().find(of_v4).expect("a flow to copy");
@@ -65,7 +65,7 @@ fn fill(flows: &MapHandle) {
     flows.update_batch(&keys, &values, FLOWS, MapFlags::ANY, MapFlags::ANY).unwrap();
 }
 
-/// The time of the slowest page, and the flows.
+/// Lists all flows. Returns the time of the slowest page, and the flows.
 fn list(anchor: &Daemon) -> (Duration, Vec<String>) {
     let (mut slowest, mut all) = (Duration::ZERO, Vec::new());
     let mut begun = Instant::now();
@@ -79,7 +79,8 @@ fn list(anchor: &Daemon) -> (Duration, Vec<String>) {
     (slowest, all)
 }
 
-/// The time of the slowest status, and the number of them, until told to end.
+/// Polls the status until `ended`. Returns the time of the slowest answer and the number of
+/// answers.
 fn asked_meanwhile(daemon: &Daemon, ended: &AtomicBool) -> (Duration, u32) {
     let (mut slowest, mut asked) = (Duration::ZERO, 0);
     while !ended.load(Ordering::Relaxed) {
@@ -138,7 +139,7 @@ fn half_a_million_flows_are_listed_once_each_while_the_anchor_sees_to_its_paths(
     }
 }
 
-/// Ends a flood, even if the test fails.
+/// Ends a flood when dropped, so also if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -147,7 +148,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// New flows of the host beside the hostile one.
+/// New flows of the well-behaved host.
 const NEW: usize = 40;
 
 fn a_host_that_opens_flows_at_full_rate_has_its_share_and_the_others_have_theirs(
@@ -172,7 +173,7 @@ fn a_host_that_opens_flows_at_full_rate_has_its_share_and_the_others_have_theirs
         let _ends = Ends(&ended);
         scope.spawn(|| {
             for n in (0u32..).take_while(|_| !ended.load(Ordering::Relaxed)) {
-                // The destination does not exist: the flow itself is refused.
+                // The destination does not exist, so the flow is refused.
                 let place = SocketAddrV4::new([10, 61, 200, (n >> 16) as u8].into(), n as u16);
                 let packet = data(grant.index, grant.cookie, from, place);
                 let _ = socket.send_to(&packet, peer.tunnel());
@@ -203,7 +204,7 @@ fn a_host_that_opens_flows_at_full_rate_has_its_share_and_the_others_have_theirs
     assert!(hostile <= u64::from(FLOWS_AT_ONCE) + at_its_pace + 32, "{hostile}");
 }
 
-/// The flows of one host at the anchor.
+/// The flows that the anchor has for one host.
 fn flows_of(anchor: &Daemon, host: &str) -> Vec<String> {
     let mut all = Vec::new();
     tunnels::flows(&anchor.socket(), Some(host), |page| {

@@ -1,4 +1,4 @@
-//! Why something does not work: the first line of `status` or `doctor` names the cause and what to do.
+//! Diagnosis of failures: the first line of `status` or `doctor` names the cause and the remedy.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::doctor::doctor;
 use crate::several::Two;
 use crate::world::{Daemon, SEGUE, nft, paths_up, registered, text, wait_for};
 
-/// The first line of `segue doctor` about a daemon.
+/// The first line that `segue doctor` prints about a daemon.
 fn first(node: &Netns, daemon: &Daemon) -> String {
     let socket = daemon.socket();
     doctor(node, &["--control", socket.to_str().unwrap()]).1[0].2.clone()
 }
 
-/// Waits until the first line of the status has all of `parts`.
+/// Waits until the first line of the status contains all of `parts`.
 fn expect_status(daemon: &Daemon, parts: &[&str]) {
     let mut line = String::new();
     wait_for(&format!("a status with {parts:?}"), || {
@@ -30,7 +30,7 @@ fn expect(line: &str, parts: &[&str]) {
     assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
 }
 
-/// Lines that a log has at the usual level.
+/// The lines of a log at the default level.
 fn usual(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter(|line| !line.contains("DEBUG"))
 }
@@ -45,7 +45,7 @@ fn a_removed_host_says_so_everywhere_and_after_its_restart() {
     assert!(anchor.cli(&["enroll", "a", "--remove"]).status.success());
     expect_status(&host, &SAID);
     expect(&first(two.node("a"), &host), &SAID);
-    // Over several attempts.
+    // Wait for several attempts.
     std::thread::sleep(Duration::from_secs(3));
     expect_status(&host, &SAID);
     expect(&host.log(), &SAID);
@@ -55,7 +55,7 @@ fn a_removed_host_says_so_everywhere_and_after_its_restart() {
         assert_eq!(code, None, "words, not codes");
     }
     host.end(Signal::SIGKILL);
-    // The restarted daemon ends, so that only its state can tell.
+    // The restarted daemon exits, so that only its stored state can explain the failure.
     let state = two.directory().join("a.db");
     let state = state.to_str().unwrap();
     let config = two.directory().join("a.toml");
@@ -188,7 +188,7 @@ fn an_anchor_starts_where_ipv6_is_off_and_where_settings_cannot_be_written() {
     drop(host);
     anchor.end(Signal::SIGTERM);
 
-    // As in a container.
+    // As in a container, /proc/sys is read-only.
     sysctl("net.ipv4.ip_forward=1");
     let base = two.directory().join("contained");
     let state = two.directory().join("anchor.db");

@@ -1,4 +1,4 @@
-//! `segue doctor` on machines that lack something.
+//! `segue doctor` on machines with something missing or misconfigured.
 
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::world::{SEGUE, World, paths_up, text};
 
-/// Lines, each with its verdict and text.
+/// Runs `segue doctor`. Returns its exit status and its lines as check, verdict and text.
 pub(crate) fn doctor(node: &Netns, args: &[&str]) -> (i32, Vec<(String, String, String)>) {
     doctor_with(node, None, args)
 }
 
-/// The same, with programs searched for in another directory.
+/// Like [`doctor`], searching for programs in another directory.
 fn doctor_with(
     node: &Netns,
     programs: Option<&Path>,
@@ -90,7 +90,7 @@ fn at_a_host_each_thing_that_is_wrong_is_said() {
     expect(&at(&v4.to_string()).1, "mtu", "todo", "IPv6 needs 1280");
     ip(host, &["link", "set", "wifi", "mtu", "1500"]);
 
-    // With a running host, it reports the host's status; with a killed one, its leftovers.
+    // While a host runs, doctor reports its status; after a host was killed, its leftovers.
     let mut daemon = world.host(&world.enroll(&anchor, "laptop"));
     daemon.wait("two paths up", |status| paths_up(status) == 2);
     let socket = daemon.socket();
@@ -106,7 +106,7 @@ fn at_a_host_each_thing_that_is_wrong_is_said() {
     let (code, lines) = doctor(host, &["-c", &config]);
     expect(&lines, "leftovers", "todo", "routing rules");
     expect(&lines, "leftovers", "todo", "nftables table segue_past_segue0");
-    // Of 90 days; the first may have begun already.
+    // The certificate is good for 90 days, of which the first may have begun.
     expect(&lines, "enrolment", "ok", "the certificate is good for ");
     expect(&lines, "anchor", "ok", "10.61.9.2:5006 answers after");
     assert_eq!(code, 1);
@@ -174,7 +174,7 @@ fn beside_a_running_anchor_its_role_and_what_it_does_count() {
     let Some(world) = World::new("user") else { return };
     let node = world.net.anchor();
     let anchor = world.anchor_with(&["--nat"]);
-    // No file names the role, and none contains `--nat`.
+    // No file names the role or enables NAT.
     let socket = anchor.socket();
     let args = ["--control", socket.to_str().unwrap()];
     let (code, lines) = doctor(node, &args);
@@ -195,7 +195,7 @@ fn beside_a_running_anchor_its_role_and_what_it_does_count() {
     expect(&lines, "way back", "todo", "or the anchor started without nat = true");
     expect(&lines, "past tunnel", "todo", "nothing drops plain packets");
     assert_eq!(code, 1);
-    // If nftables is not installed, or fails.
+    // nftables is not installed, or fails.
     let programs = world.path("programs");
     std::fs::create_dir(&programs).unwrap();
     let (code, lines) = doctor_with(node, Some(&programs), &args);

@@ -1,4 +1,4 @@
-//! The pattern of a protocol runs as daemons: leases are stored, addresses are set and taken away.
+//! The example protocol as daemons: they store leases, and set and remove addresses.
 
 use std::path::Path;
 
@@ -71,26 +71,26 @@ fn addresses_are_leased_stored_set_and_taken_away() {
     let [node_a, node_b] = ["a", "b"].map(|name| lab.node(name).unwrap());
     wait_for("their addresses", || has(node_a, "10.9.0.1") && has(node_b, "10.9.0.2"));
 
-    // What others remove is put back.
+    // The daemon restores an address that another program removed.
     let removed =
         node_a.command("ip").args(["address", "del", "10.9.0.1/24", "dev", "up0"]).status();
     assert!(removed.unwrap().success() && !has(node_a, "10.9.0.1"));
     wait_for("the address is back", || has(node_a, "10.9.0.1"));
 
-    // What was stored is known after a crash: the first client asks last, and has its address still.
+    // The server knows its stored leases after a crash: the first client renews last and still has its address.
     server.end(Signal::SIGKILL);
     server = serve();
     wait_for("the server", || leases(&server).len() == 2);
     assert!(second() && leases(&a) == [("10.9.0.1/24".into(), 7)]);
 
-    // Without a server a lease ends, and the address goes.
+    // Without a server, a lease expires and its address is removed.
     server.end(Signal::SIGTERM);
     wait_for("the lease is over", || leases(&a).is_empty() && !has(node_a, "10.9.0.1"));
     let kinds = status(&a).unwrap().events.into_iter().map(|event| event.kind);
     assert_eq!(kinds.collect::<Vec<_>>(), ["leased", "ended"]);
     server = serve();
     wait_for("a lease anew", || !leases(&a).is_empty() && second());
-    // The verbs show a daemon of any role; those for tunnels say what they met.
+    // `status` and `events` work with a daemon of any role; tunnel verbs report the role that they found.
     let shown = [&["status"][..], &["events"]].map(|verb| text(&a.cli(verb).stdout));
     assert!(shown[0].starts_with("echo-client, up") && !shown[1].is_empty(), "{shown:?}");
     let refused = text(&a.cli(&["paths"]).stderr);
@@ -102,7 +102,7 @@ fn addresses_are_leased_stored_set_and_taken_away() {
     assert!(refused.unwrap_err().to_string().contains("clients alone"));
     wait_for("the same lease", || leases(&a) == [("10.9.0.1/24".into(), 7)]);
 
-    // A daemon that is told to end takes back what it has set.
+    // A daemon that ends regularly removes its addresses.
     assert!(has(node_b, "10.9.0.2"));
     assert!(b.end(Signal::SIGTERM).success());
     assert!(!has(node_b, "10.9.0.2"));

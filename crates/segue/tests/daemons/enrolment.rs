@@ -1,4 +1,4 @@
-//! Which hosts may join, and what survives a restart of the anchor.
+//! Which hosts may join, and which enrolments survive a restart of the anchor.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ over_both! { among_others:
 
 fn credentials_of_another_anchor_or_of_an_ended_enrolment_are_refused(datapath: &'static str) {
     let Some(world) = World::new(datapath) else { return };
-    // Another anchor's state: its authority signs, but this anchor knows nothing of it.
+    // The state of another anchor: its authority signs, but this anchor does not know it.
     let state = world.path("other.db");
     let foreign = std::process::Command::new(crate::world::SEGUE)
         .args(["enroll", "stranger", "--at", &segue_lab::DemoNet::ANCHOR.0.to_string()])

@@ -1,5 +1,5 @@
-//! Hosts without a daemon: they register, set up paths and probe them as the wire formats say. Many
-//! run in one process, and they can misbehave as no daemon would.
+//! Hosts without a daemon: they register, set up paths and probe them according to the wire formats. Many run in one
+//! process, and they can misbehave in ways that a daemon never would.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use segue_wire::{Encapsulation, Header, Mode, Probe, ProbeKey};
 use crate::world::PATIENCE;
 
 const TUNNEL_PORT: u16 = 5005;
-/// How the paths of a fleet are probed.
+/// Probing of a fleet's paths.
 const K: u8 = 5;
 const T_KA: Duration = Duration::from_millis(200);
 
-/// What an enrolled host has.
+/// The credentials of an enrolled host.
 pub(crate) struct Member {
     anchor: SocketAddr,
     authority: Vec<u8>,
@@ -45,7 +45,7 @@ impl Member {
     }
 }
 
-/// Shows a join line with this key; returns the anchor's answer.
+/// Presents a join line with this key; returns the anchor's answer.
 pub(crate) fn ask_to_be_enrolled(
     worker: &Arc<Worker>,
     node: &Netns,
@@ -86,7 +86,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Connects from a node; fails if the handshake does.
+    /// Connects from a node; fails if the handshake fails.
     pub(crate) fn connect(
         worker: &Arc<Worker>,
         node: &Netns,
@@ -109,13 +109,13 @@ impl Peer {
         self.worker.handle().block_on(signalling::send(&mut self.write, message))
     }
 
-    /// The anchor's next message; `None` if it ends the connection or stays silent too long.
+    /// The anchor's next message; `None` if it closes the connection or stays silent too long.
     pub(crate) fn receive(&mut self) -> Option<FromAnchor> {
         self.receive_within(PATIENCE)
     }
 
-    /// The same within this time. Skips the anchor's reports of its ways out and its device, which do not matter
-    /// here.
+    /// Like [`receive`](Peer::receive), with a time limit. Skips the anchor's reports of its uplinks and its device,
+    /// which are irrelevant here.
     pub(crate) fn receive_within(&mut self, time: Duration) -> Option<FromAnchor> {
         let read = &mut self.read;
         let next = async {
@@ -161,7 +161,7 @@ impl Peer {
         }
     }
 
-    /// Sets a path up.
+    /// Sets up a path.
     pub(crate) fn add_path(&mut self, number: u8) -> PathGrant {
         self.send(&FromHost::AddPath(Peer::offer(number))).unwrap();
         match self.receive() {
@@ -170,7 +170,7 @@ impl Peer {
         }
     }
 
-    /// The address for its tunnel packets.
+    /// The anchor's address for tunnel packets.
     pub(crate) fn tunnel(&self) -> SocketAddr {
         SocketAddr::new(self.anchor.ip(), TUNNEL_PORT)
     }
@@ -183,14 +183,14 @@ impl Drop for Peer {
     }
 }
 
-/// A request of a path.
+/// A probe request on a path.
 pub(crate) fn request(grant: &PathGrant, key: &ProbeKey, seq: u32) -> [u8; Probe::PACKET_LEN] {
     let header = Header::new(PacketType::Request, K, grant.index, grant.cookie);
     let t_ka_ms = T_KA.as_millis() as u16;
     Probe { seq, sc: seq, heard: u16::MAX, t_ka_ms, ..Probe::default() }.seal(&header, key)
 }
 
-/// A datagram in the tunnel.
+/// A tunnel data packet with a datagram inside.
 pub(crate) fn data(index: u32, cookie: u64, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
     let header = Header::new(PacketType::Data, 0, index, cookie);
     let mut packet = header.emit().to_vec();
@@ -211,7 +211,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Registers these hosts from a node, and sets up `paths` in all, at most sixteen per host.
+    /// Registers these hosts from a node and sets up `paths` paths in total, at most sixteen per host.
     pub(crate) fn start(
         worker: &Arc<Worker>,
         node: &Netns,
@@ -239,7 +239,7 @@ impl Fleet {
         Fleet { stop, answered, thread: Some(thread), grants, _peers: peers }
     }
 
-    /// Responses so far.
+    /// Number of responses so far.
     pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Floods: they harm only their sender.
+//! Floods harm only their sender.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn a_flood_to_a_host_without_a_path_and_to_nobody_stops_no_other_hosts_flows(
         scope.spawn(|| {
             let targets = [IpAddr::from(own_b), nobody.into()];
             let ports = (1u16..=60_000).cycle();
-            // 1 500 packets a second, each the first of a flow.
+            // 1 500 packets per second, each the first of a flow.
             for (n, port) in ports.enumerate().take_while(|_| !ended.load(Ordering::Relaxed)) {
                 let _ = flood.send_to(b"?", SocketAddr::new(targets[n % 2], port));
                 if n % 15 == 0 {
@@ -97,12 +97,13 @@ fn tls_is_not_done_before_all_other_work(datapath: &'static str) {
     }
 }
 
-/// Paths that are probed meanwhile: a host's, and those of a fleet.
+/// Number of paths probed during the flood: one host's path, and the paths of a fleet.
 const PATHS: usize = 100;
-/// Time limit for `status`, provided that it takes a third of that without a flood.
+/// Time limit for `status`. If an answer without a flood takes longer than a third of this, the
+/// limit is three times that answer.
 const ANSWER: Duration = Duration::from_millis(100);
 
-/// How hard a flood is.
+/// Rate and duration of a flood.
 #[derive(Clone, Copy)]
 struct Storm {
     packets_per_second: u32,
@@ -114,7 +115,7 @@ fn floods_of_every_kind_take_no_path_down_and_hold_no_answer_up(datapath: &'stat
     endure(datapath, storm);
 }
 
-/// The same for longer, on an otherwise idle machine: `make soak`.
+/// Longer floods on an otherwise idle machine: `make soak`.
 #[test]
 #[ignore = "minutes, and a quiet machine"]
 fn soak_floods_of_every_kind_at_full_strength() {
@@ -195,8 +196,8 @@ fn endure(datapath: &'static str, storm: Storm) {
     });
 }
 
-/// Registers anew as often as the anchor allows, reconnecting whenever it ends the connection;
-/// returns how often.
+/// Registers as often as the anchor allows, reconnecting whenever the anchor closes the connection.
+/// Returns the number of registrations.
 fn register_for_ever(worker: &Arc<Worker>, two: &Two, member: &Member, ended: &AtomicBool) -> u32 {
     let mut epoch = 0;
     while !ended.load(Ordering::Relaxed) {
@@ -221,7 +222,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Calls `send` with growing numbers at the storm's rate.
+    /// Calls `send` with increasing numbers at the storm's rate.
     fn flood(&self, kind: &str, send: impl Fn(u32) + Sync) {
         let per_ms = u64::from(self.storm.packets_per_second / 1_000);
         let struck = self.while_it_lasts(kind, |ended| {
@@ -237,8 +238,8 @@ impl Stage<'_> {
         assert!(struck > 10_000.0, "{kind}: {struck:.0} a second is no flood");
     }
 
-    /// Asks for the status while `attack` runs and counts its strikes; then checks the paths.
-    /// Returns strikes per second.
+    /// Asks for the status while `attack` runs and counts its packets; then checks the paths.
+    /// Returns the attack's rate per second.
     fn while_it_lasts(&self, kind: &str, attack: impl FnOnce(&AtomicBool) -> u32 + Send) -> f64 {
         let mark = self.anchor.status()["next_event"].as_u64().unwrap();
         let mark_host = self.host.status()["next_event"].as_u64().unwrap();
@@ -271,7 +272,7 @@ impl Stage<'_> {
             let status = daemon.status();
             let events = status["events"].as_array().unwrap().iter();
             let down = |event: &&serde_json::Value| {
-                // Mallory probes nothing.
+                // Host mallory never probes, so its paths go down.
                 event["number"].as_u64() >= Some(mark)
                     && event["detail"] == "down"
                     && event["host"] != "mallory"

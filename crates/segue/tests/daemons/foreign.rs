@@ -1,4 +1,5 @@
-//! A daemon restores what other programs remove: network managers remove foreign rules and routes.
+//! A daemon restores rules, routes and addresses that other programs remove, as network managers
+//! do.
 
 use std::time::Instant;
 
@@ -24,8 +25,8 @@ fn run(node: &Netns, line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// Does each deed, then waits until the daemon has logged once what it restored (it repeats a line
-/// only after a minute) and everything is as before.
+/// Executes each deed, then waits until the daemon has logged once what it restored (it repeats a
+/// line only after a minute) and the inventory is as before.
 fn mended(node: &Netns, daemon: &Daemon, deeds: &[(&str, Option<&str>)]) {
     let before = settled(node);
     for (lines, told) in deeds {
@@ -175,7 +176,7 @@ fn what_cannot_come_back_keeps_nothing_else_away(datapath: &'static str) {
         run(node, &format!("sysctl -qw {key}=0"));
     }
     let (anchor, _host) = world.running();
-    // Only the daemon's own state: other interfaces stay without what these deeds remove.
+    // Compare only the daemon's state: these deeds remove state of other interfaces for good.
     let ours = || {
         let line = |line: &String| line.contains(" rule: ") || line.contains("inet6 fd07:");
         let route = |line: &String| line.contains(" route ") && line.contains(" dev segue0 ");

@@ -1,4 +1,4 @@
-//! Planned handovers by the operator: make before break, nothing lost.
+//! Planned handovers by the operator: make before break, without loss.
 
 use segue_lab::Direction;
 
@@ -51,8 +51,8 @@ fn no_packet_is_lost_when_the_operator_moves_a_flow_a_class_or_everything(datapa
         println!("{datapath} over {ip}: eight handovers, {} sent each way", heard.sent[0]);
         println!("  longest gaps up and down {:?} ms", heard.gap_ms);
         assert_eq!(heard.lost, [0, 0]);
-        // Eight moves, over which the counts of the flow go on. At each, a packet in flight may escape the count. The
-        // call's own first word counts too.
+        // Flow counters continue over eight moves. At each move a packet in flight may escape the count. The counters
+        // also include the first packet of the call.
         let [up, down] = heard.sent;
         for (daemon, [sent, received]) in [(&host, [up, down]), (&anchor, [down, up])] {
             let flow = daemon.flow(&[&port]).unwrap();

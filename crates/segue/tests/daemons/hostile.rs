@@ -1,5 +1,5 @@
-//! Damaged, truncated, forged or replayed packets from the access router, with the right addresses:
-//! they are refused and counted by reason, and nothing else changes.
+//! Corrupted, truncated, forged or replayed packets from the access router, with the right
+//! addresses, are refused and counted by reason, and change nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ over_both! { among_others:
 const ETHERNET: usize = 14;
 const IP: usize = 20;
 const UDP: usize = 8;
-/// Header, probe and authenticator.
+/// Bytes of header, probe and authenticator.
 const PROBE: usize = 56;
 const HEADER: usize = 16;
 const TUNNEL_PORT: u16 = 5005;
 const SIGNAL_PORT: u16 = 5006;
 
-/// One side of the router, to receive and send.
+/// A packet socket on one side of the router.
 struct Tap {
     socket: PacketSocket,
 }
@@ -35,7 +35,7 @@ impl Tap {
         Tap { socket }
     }
 
-    /// The next matching UDP packet over IPv4 of the host's first path, from or to a port.
+    /// The next matching UDP packet over IPv4 on the host's first path, from or to a port.
     fn catch(&mut self, port: u16, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let mut buffer = vec![0; 9_216];
         let start = Instant::now();
@@ -66,14 +66,14 @@ impl Tap {
 /// Sends packets to a daemon as if they came from its peer.
 struct Forger<'a> {
     out: &'a PacketSocket,
-    /// Ethernet addresses towards the daemon.
+    /// Ethernet header towards the daemon.
     ethernet: [u8; ETHERNET],
-    /// A captured frame of the peer's, for its IP and UDP headers.
+    /// Number of packets sent.
     sent: usize,
 }
 
 impl Forger<'_> {
-    /// Sends the captured `frame` with another UDP payload, and no UDP checksum.
+    /// Sends the captured `frame` with another UDP payload and no UDP checksum.
     fn send(&mut self, frame: &[u8], payload: &[u8]) {
         let mut packet = self.ethernet.to_vec();
         packet.extend_from_slice(&frame[ETHERNET..ETHERNET + IP + UDP]);
@@ -92,7 +92,7 @@ impl Forger<'_> {
         ip[IP + 6..IP + 8].fill(0);
         assert!(self.out.send(&packet).unwrap());
         self.sent += 1;
-        // Pause: this must not test the emulator's queue or a socket's buffer.
+        // Pause, so that neither the emulator's queue nor a socket buffer overflows.
         if self.sent.is_multiple_of(32) {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -107,7 +107,7 @@ fn is_probe(payload: &[u8]) -> bool {
     payload.len() == PROBE && matches!(payload[0] & 15, 2 | 3)
 }
 
-/// A datagram of the voice flow in the tunnel.
+/// Whether this is a tunnel packet with a datagram of the voice flow.
 fn is_voice(payload: &[u8]) -> bool {
     payload.len() == HEADER + IP + UDP + 172 && payload[0] & 15 == 0
 }
@@ -146,7 +146,7 @@ fn attack(daemon: &Daemon, forger: &mut Forger, probe: &[u8], data: &[u8]) {
     let probes = flipped(probe_payload, &mut (0..PROBE * 8));
     let may = [&every[..], &["inner_packet", "replay", "truncated"]].concat();
     step("probes with one wrong bit", probe, probes, &may);
-    // A data packet may set the flag for one direction and any age; its K has no meaning.
+    // In a data packet, the one-way flag and the age may have any value, and K is ignored.
     let bits = &mut (0..HEADER * 8).filter(|bit| !(15..32).contains(bit));
     let may = [&every[..], &["truncated"]].concat();
     step("data with one wrong bit in the header", data, flipped(data_payload, bits), &may);
@@ -166,7 +166,8 @@ fn attack(daemon: &Daemon, forger: &mut Forger, probe: &[u8], data: &[u8]) {
     step("garbage", probe, garbage, &may);
 }
 
-/// What must not change: registration, paths, endpoints, transitions, inner addresses.
+/// The part of the status that must not change: registration, paths, endpoints, transitions, inner
+/// addresses.
 fn state(status: &Value) -> Value {
     let paths: Vec<Value> = status["paths"]
         .as_array()
@@ -209,7 +210,7 @@ fn damaged_and_repeated_packets_are_refused_counted_and_change_nothing(datapath:
     attack(&host, &mut to_host, &down[0], &down[1]);
     println!("{datapath}: {} bad packets to the host: {}", to_host.sent, host.status()["drops"]);
 
-    // The same to signalling, where QUIC authenticates every packet.
+    // The same attack on signalling, where QUIC authenticates every packet.
     let mut tap = Tap::open(&world, "wifi");
     let signal = tap.catch(SIGNAL_PORT, |_| true);
     let mut to_anchor = Forger { out: &far.socket, ethernet: turned(&down[0]), sent: 0 };

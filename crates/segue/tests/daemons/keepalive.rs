@@ -1,4 +1,4 @@
-//! Switching a path's probing on and off, and adapting its rate to the path's use.
+//! Switches a path's probing on and off, and adapts its rate to the path's use.
 
 use crate::over_both;
 use crate::traffic::{Voice, correspondents};
@@ -77,7 +77,7 @@ fn what_a_host_reports_is_what_its_anchor_shows(datapath: &'static str) {
         let Some(world) = World::new(datapath) else { return };
         let anchor = world.anchor();
         let join = world.enroll(&anchor, "laptop");
-        // A path without data has one request in five seconds.
+        // A path without data sends one request every five seconds.
         let config = format!("[keepalive]\nmode = \"{mode}\"\nloss_interval = 2\n");
         let host = world.host_in(world.net.host(), "reporting", &join, &config);
         host.wait("both paths", |status| paths_up(status) == 2);
@@ -90,7 +90,7 @@ fn what_a_host_reports_is_what_its_anchor_shows(datapath: &'static str) {
             assert!(wifi["rtl"][0].as_f64() < Some(0.5), "{wifi}");
             assert!(wifi["rtt_ms"][0].as_f64() > Some(1.0), "{wifi}");
         }
-        // An end that adopts averages has no sample of its own.
+        // An end that adopts averages takes no samples itself.
         let own = !path(&anchor.status(), "wifi")["rtt_last_ms"].is_null();
         assert_eq!(own, mode == "round-trip-loss");
     }

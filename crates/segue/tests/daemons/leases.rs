@@ -1,4 +1,4 @@
-//! A host's lease is on disk before the host hears of it, and a slow or full disk delays no other
+//! A host's lease is on disk before the host learns it, and a slow or full disk delays no other
 //! host.
 
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ struct Disk {
     directory: PathBuf,
 }
 
-/// A file system frozen until this is dropped: until then, a process that writes to it cannot even
-/// be killed.
+/// Freezes a file system until dropped. Meanwhile a process that writes to it cannot even be
+/// killed.
 struct Frozen<'a>(&'a Path);
 
 impl Drop for Frozen<'_> {
@@ -36,7 +36,7 @@ fn done(command: &str, arguments: &[&str]) -> Result<(), String> {
 }
 
 impl Disk {
-    /// An in-memory one with just enough room for an anchor's state.
+    /// An in-memory file system with just enough room for an anchor's state.
     fn small(within: &Path) -> Disk {
         let directory = within.join("disk");
         std::fs::create_dir(&directory).unwrap();
@@ -45,7 +45,8 @@ impl Disk {
         Disk { directory }
     }
 
-    /// One that can be frozen: a write then waits until it is thawed. `None` without loop devices.
+    /// A file system that can be frozen: writes then wait until it is thawed. `None` without loop
+    /// devices.
     fn freezable(within: &Path) -> Option<Disk> {
         let [image, directory] = ["disk.img", "disk"].map(|name| within.join(name));
         std::fs::File::create(&image).unwrap().set_len(24 << 20).unwrap();
@@ -96,7 +97,7 @@ fn a_registration_is_answered_when_it_is_on_disk_and_a_slow_disk_holds_nothing_e
     let before = written();
 
     let frozen = disk.freeze();
-    // As often as the anchor allows at once: each is a new lease.
+    // Register as often as the anchor allows in a burst; each registration is a new lease.
     let mut peer = Peer::connect(&worker, alice.1, &alice.0).unwrap();
     for epoch in 1..=8 {
         peer.send(&register(epoch)).unwrap();
@@ -122,7 +123,7 @@ fn a_registration_is_answered_when_it_is_on_disk_and_a_slow_disk_holds_nothing_e
     println!("8 registrations in {transactions} transactions");
     assert!((1..=2).contains(&transactions), "{transactions}");
 
-    // An anchor killed while the answer leaves knows the lease after its restart.
+    // An anchor killed while its answer is sent knows the lease after its restart.
     let mut peer = Peer::connect(&worker, alice.1, &alice.0).unwrap();
     let own = peer.register(100).expect("registered");
     anchor.end(Signal::SIGKILL);
@@ -155,7 +156,7 @@ fn what_does_not_fit_on_the_disk_is_not_answered_and_no_restart_is_needed_afterw
         let connected = Peer::connect(&worker, two.node("a"), &alice);
         connected.ok().and_then(|mut peer| peer.register(epoch))
     };
-    // A few still fit into the file's free space.
+    // A few leases still fit into the file's free space.
     let epoch = (1..50).find(|epoch| register(*epoch).is_none()).expect("one is not answered");
     assert!(anchor.log().contains("registration of alice cannot be written down"));
     println!("registration {epoch} is the first that is not answered");
@@ -163,7 +164,7 @@ fn what_does_not_fit_on_the_disk_is_not_answered_and_no_restart_is_needed_afterw
     anchor.cli(&["enroll", "bob"]);
     std::fs::remove_file(&fill).unwrap();
     two.enroll(&anchor, 1, "bob");
-    // The machine already holds the lease, but it is still written before the answer.
+    // The lease exists in memory, but is still written before the answer.
     wait_for("answered when there is room again", || register(epoch).is_some());
     anchor.end(Signal::SIGKILL);
     let _anchor = two.anchor_at(&state);

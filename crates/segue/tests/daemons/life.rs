@@ -1,4 +1,4 @@
-//! From enrolment to traffic, and what each way of ending a daemon leaves behind.
+//! From enrolment to traffic, and the leftovers of each way to end a daemon.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn a_killed_daemon_leaves_nothing_in_the_way_and_the_next_start_cleans_up(datapa
     let first = inner(&up(&host));
     one_datagram(world.net.host(), echo.address).expect("traffic passes");
     host.end(Signal::SIGKILL);
-    // The correspondent is reached without the tunnel, by the ordinary routes.
+    // Without the tunnel, ordinary routes lead to the correspondent.
     let (from, _) = one_datagram(world.net.host(), echo.address).expect("plain traffic passes");
     assert_eq!(from.ip(), segue_lab::DemoNet::HOST_WIFI.0);
     let mut host = world.host(&join);
@@ -115,7 +115,7 @@ fn an_anchor_that_comes_and_goes_beside_a_host_leaves_its_routing_rules_alone(
 ) {
     let Some(world) = World::new(datapath) else { return };
     let node = world.net.host();
-    // An anchor's own are 5200 to 5204.
+    // The anchor's rules have the priorities 5200 to 5204.
     let rules = || -> Vec<String> {
         let all = inventory(node).into_iter().filter(|line| line.contains(" rule: "));
         all.filter(|line| !line.contains(" rule: 520")).collect()
@@ -144,9 +144,10 @@ fn an_anchor_that_comes_and_goes_beside_a_host_leaves_its_routing_rules_alone(
     assert_eq!(from.ip(), inner(&host.status()).0);
 }
 
-/// How long.
+/// How long the daemon is stopped by SIGSTOP.
 const STOP: Duration = Duration::from_secs(20);
-/// Most log lines for an outage and its end, with two paths and their classes of flows.
+/// Maximum number of log lines for the outage that this causes and its end, with two paths and
+/// their classes of flows.
 const LINES: usize = 25;
 
 fn a_daemon_that_stood_still_says_what_changed_and_little_else(datapath: &'static str) {

@@ -1,5 +1,6 @@
-//! The daemons end to end: the real binary in network namespaces, over either datapath, observed
-//! and steered only through the command line. The tests need root, and say so without it.
+//! The daemons end to end: the real binary in network namespaces, over both datapaths, controlled
+//! and observed only through the command line. The tests need root; otherwise each prints a note
+//! and does nothing.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod adversary;
@@ -67,7 +68,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 /// Timing tests run alone; all others share the machine.
 static TURN: RwLock<()> = RwLock::new(());
-/// The test runner decides how many run at a time, but labs are built one by one.
+/// The test runner decides how many tests run in parallel, but labs are built one at a time.
 static BUILDING: Mutex<()> = Mutex::new(());
 
 fn alone() -> RwLockWriteGuard<'static, ()> {
@@ -82,7 +83,8 @@ fn building() -> MutexGuard<'static, ()> {
     BUILDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A test function for each datapath, which gets its name and whether it runs alone.
+/// Generates a test for each datapath, which calls the function with the datapath's name. `$turn`
+/// is `alone` or `among_others`.
 macro_rules! over_both {
     ($turn:ident: $($name:ident)*) => { $($crate::over_both! { @one {} $turn $name })* };
     (#$ignored:tt $turn:ident: $($name:ident)*) => {

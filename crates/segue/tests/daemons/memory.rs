@@ -1,5 +1,4 @@
-//! Hosts, paths and flows that come and go leave nothing behind in the daemons' memory: `make
-//! soak`.
+//! Hosts, paths and flows that come and go do not make the daemons' memory grow: `make soak`.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -22,8 +21,8 @@ over_both! { #[ignore = "minutes to an hour, and a quiet machine"] alone:
     soak_a_million_flows
 }
 
-/// Allowed growth of a daemon's memory after the first of ten rounds: pages of its allocator, per
-/// thread.
+/// Allowed growth in bytes of a daemon's memory after the first of ten rounds, for pages that the
+/// allocator keeps per thread.
 const FLAT: u64 = 512 << 10;
 
 /// Anonymous memory of a process in bytes.
@@ -33,8 +32,8 @@ pub(crate) fn memory(daemon: &Daemon) -> u64 {
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1_024
 }
 
-/// Runs ten rounds; the daemons' memory must not grow after round `full`, when everything that they
-/// keep on purpose is there.
+/// Runs ten rounds. The daemons' memory must not grow after round `full`, by which all bounded
+/// tables are full.
 fn stays_flat(what: &str, full: usize, daemons: &[(&str, &Daemon)], mut round: impl FnMut(usize)) {
     let begun = Instant::now();
     let before: Vec<u64> = daemons.iter().map(|(_, daemon)| memory(daemon)).collect();
@@ -53,7 +52,7 @@ fn stays_flat(what: &str, full: usize, daemons: &[(&str, &Daemon)], mut round: i
     }
 }
 
-/// Sets up and removes all paths at once, again and again, `paths` in total.
+/// Repeatedly sets up and removes all paths of a host, `paths` in total.
 fn set_up(peer: &mut Peer, paths: usize) {
     for _ in 0..paths / MAX_PATHS {
         for number in 0..MAX_PATHS as u8 {
@@ -68,7 +67,7 @@ fn set_up(peer: &mut Peer, paths: usize) {
     }
 }
 
-/// Hosts that set up paths in parallel, since the anchor limits each one's pace.
+/// Number of hosts that set up paths in parallel, since the anchor rate-limits each host.
 const HOSTS: usize = 32;
 
 fn soak_a_hundred_thousand_set_ups_at_the_anchor(datapath: &'static str) {
@@ -84,7 +83,7 @@ fn soak_a_hundred_thousand_set_ups_at_the_anchor(datapath: &'static str) {
             peer
         })
         .collect();
-    // The anchor keeps two events a second of each host, 10 000 in all.
+    // The anchor keeps two events per second and host, at most 10 000.
     stays_flat(&format!("{datapath}, set-ups, 10 x 10 240"), 5, &[("anchor", &anchor)], |_| {
         std::thread::scope(|scope| {
             for peer in &mut peers {
@@ -94,12 +93,12 @@ fn soak_a_hundred_thousand_set_ups_at_the_anchor(datapath: &'static str) {
     });
 }
 
-/// Interfaces that come and go together beside the one that stays.
+/// Interfaces that come and go together while one other stays.
 const ACCESSES: usize = MAX_PATHS - 1;
-/// Flaps in one of the ten rounds: each is at least three events, of which the daemon keeps 10 000.
+/// Flaps per round. Each causes at least three events, of which the daemon keeps 10 000.
 const FLAPS: usize = 250;
 
-/// A host sets up paths at the anchor's pace, ten a second: this takes an hour.
+/// A host sets up paths at the anchor's rate limit of ten per second, so this takes an hour.
 fn soak_set_ups_at_the_host(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let anchor = two.anchor();
@@ -122,7 +121,7 @@ fn soak_set_ups_at_the_host(datapath: &'static str) {
         let done = two.node("a").command("ip").arg("-batch").arg(file).output().unwrap();
         assert!(done.status.success(), "{}", text(&done.stderr));
     };
-    // The anchor keeps two of its events a second, for an hour.
+    // The anchor keeps two of the host's events per second, for an hour.
     stays_flat(
         &format!("{datapath}, set-ups, 10 x {}", FLAPS * ACCESSES),
         1,
@@ -138,9 +137,9 @@ fn soak_set_ups_at_the_host(datapath: &'static str) {
     );
 }
 
-/// Until a flow counts as gone, and a little more.
+/// A little more than the idle time after which a flow is dropped.
 const GONE: Duration = Duration::from_secs(200);
-/// Flows from each of [`HOSTS`] hosts in each of the ten rounds.
+/// Flows from each of [`HOSTS`] hosts per round.
 const FLOWS: usize = 100_000 / HOSTS;
 
 fn soak_a_million_flows(datapath: &'static str) {
@@ -168,7 +167,7 @@ fn soak_a_million_flows(datapath: &'static str) {
             SocketAddrV4::new([10, 61, 200, (place >> 16) as u8].into(), place as u16)
         };
         std::thread::scope(|scope| {
-            // The host's own, each from a new port.
+            // Flows of the real host, each from a new port.
             scope.spawn(|| {
                 for n in 0..20_000 {
                     let near = udp(two.node("a"), SocketAddr::new(own.into(), 0));
