@@ -1,4 +1,4 @@
-//! IEEE 802.21 end to end: service access points, functions, and the gateways and anchors that hear of links.
+//! IEEE 802.21 end to end: service access points, functions, and the gateways and anchors that they inform about links.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use crate::radius_server::{Capture, RadiusServer, SECRET, installed};
 use crate::traffic::{Stream, Voice};
 use crate::world::{Daemon, text};
 
-/// The accesses' links, as the test network names them.
+/// The links of the accesses: name in the test network, link-layer address and technology.
 const LINKS: [(&str, &str, &str); 4] = [
     ("wlan1", "02:5e:67:02:00:00", "wlan"),
     ("lte1", "02:5e:67:02:00:01", "e-utran"),
@@ -22,20 +22,20 @@ const LINKS: [(&str, &str, &str); 4] = [
     ("lte2", "02:5e:67:02:00:03", "e-utran"),
 ];
 
-/// Somebody that a gateway may serve.
+/// A user that a gateway may serve.
 const ALICE: &str = r#"
 02-5E-67-01-00-00 Cleartext-Password := "02-5E-67-01-00-00"
   Mobile-Node-Identifier = "alice@example.org",
   PMIP6-Home-HN-Prefix = 2001:db8:0:77::/64
 "#;
 
-/// A domain where functions tell of hosts: one on each node, with a service access point for all its accesses.
+/// A domain in which functions report hosts: one function per node, with a service access point for all its accesses.
 struct Told {
     functions: Vec<Daemon>,
     saps: Vec<Daemon>,
     domain: Domain,
     transport: &'static str,
-    /// Further keys of accesses.
+    /// Further keys for accesses.
     access: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl Told {
         Told::with(transport, accesses, "", "")
     }
 
-    /// With further keys of accesses and of the anchor.
+    /// Starts a domain with further keys for accesses and for the anchor.
     fn with(
         transport: &'static str,
         accesses: &[&'static str],
@@ -82,7 +82,7 @@ impl Told {
         self.run(node, "function", &format!("function-{node}"), &content)
     }
 
-    /// Of both accesses of a node; the test network tells it of its radios.
+    /// Starts the service access point for both accesses of a node. The test network reports its radios to it.
     fn sap(&self, node: &str) -> Daemon {
         let socket = self.domain.lab.announcements().unwrap().to_str().unwrap();
         let links = if node == "left" { &LINKS[..2] } else { &LINKS[2..] };
@@ -184,7 +184,7 @@ fn a_host_that_was_told_of_before_its_access_was_there_is_served() {
     told.domain.mags.insert("wlan1", gateway);
     told.domain.is_bound(FIRST, "fd00:2::2");
     told.domain.address("host", "wlan");
-    // It goes, and another one with its name comes.
+    // The interface disappears, and another one takes its name.
     told.domain.rename("wlan1", "later");
     told.domain.mags["wlan1"].wait("no host", |status| status["host_count"] == 0);
     told.domain.rename("later", "wlan1");
@@ -210,7 +210,7 @@ fn any_of_those_who_tell_may_be_killed_and_hosts_keep_what_they_have() {
         told.saps[0] = told.sap("left");
         stream.flows_on(100_000);
         told.is_subscribed(0, LINKS[0].1, 2);
-        // All of them know who is there, and hear when it leaves.
+        // Both know the station, and learn when it leaves.
         for daemon in [&told.functions[0], &told.saps[0]] {
             daemon.wait("the station is known", |status| {
                 let links = status["links"].as_array().unwrap();
@@ -230,12 +230,12 @@ fn any_of_those_who_tell_may_be_killed_and_hosts_keep_what_they_have() {
     }
 }
 
-/// The host's flows go to the other access before the first one goes, as often as is asked.
+/// Each round moves the host's flows to the other access before the first one goes away.
 fn told_in_time(rounds: usize) {
     let Some(told) = Told::new("udp", &["wlan1", "lte2"]) else { return };
     told.is_subscribed(0, LINKS[0].1, 2);
     told.is_subscribed(1, LINKS[3].1, 2);
-    // One after the other: the host talks from the prefix of the first.
+    // Attach one after the other, so that the host sends from the prefix of the first.
     told.domain.attach("host:wlan", "wlan1");
     told.domain.is_bound(FIRST, "fd00:2::2");
     told.domain.address("host", "wlan");
@@ -265,7 +265,7 @@ fn told_in_time(rounds: usize) {
             all.push(gap);
         }
         println!("round {round}: longest distances {:?} ms", voice.gap_ms());
-        // Of this handover alone: what is lost when the access returns is another matter.
+        // Count the losses of this handover only, without those when the access returns.
         let heard = voice.finish();
         for way in 0..2 {
             lost[way] += heard.lost[way];
@@ -297,15 +297,14 @@ fn soak_of_thirty_handovers_that_were_foretold() {
     told_in_time(30);
 }
 
-/// What was said, and how it ended.
-/// What the anchor has sent to a gateway, and received from it, in packets.
+/// Packets that the anchor sent to a gateway, and received from it.
 fn carried(status: &Value, proxy_coa: &str) -> [u64; 2] {
     let mut all = status["tunnels"].as_array().unwrap().iter();
     let tunnel = all.find(|tunnel| tunnel["proxy_coa"] == proxy_coa).unwrap();
     [0, 1].map(|n| tunnel["packets"][n].as_u64().unwrap())
 }
 
-/// A host that makes one interface of its two: a bridge over both.
+/// A host that combines its two interfaces in a bridge.
 #[test]
 fn a_logical_interface_sends_where_its_flows_come_from() {
     let _turn = crate::among_others();
@@ -362,10 +361,10 @@ fn a_logical_interface_sends_where_its_flows_come_from() {
         let (there, elsewhere) = (more(to), more(from));
         println!("over {to}: {there:?}, over {from}: {elsewhere:?}");
         assert!(there.iter().all(|packets| *packets > 50), "{there:?}");
-        // What was under way.
+        // Only packets in flight at the move go the old way.
         assert!((0..2).all(|n| elsewhere[n] * 20 < there[n]), "{elsewhere:?}");
     }
-    // The access goes where everything is.
+    // Remove the access that carries everything.
     told.domain.lab.detach("host:wwan", None).unwrap();
     stream.flows_on(100_000);
     voice.flows_on(25);
@@ -398,7 +397,7 @@ fn an_operator_asks_and_orders_links_over_their_function() {
         crate::world::text(&output.stdout).contains(",UP")
     };
     for (args, code, words) in [
-        // Nobody is attached whose parameters could be known.
+        // No station is attached, so no parameters are known.
         (&["get", wire][..], 0, "nothing is known of 02:5e:67:02:00:09 (link-sap@wire)"),
         (&["get", wire, "--json"], 0, "\"parameters\": []"),
         (&["get", wire, "colour"], 2, "invalid value 'colour'"),
@@ -426,9 +425,9 @@ fn an_operator_asks_and_orders_links_over_their_function() {
     assert!(!up());
     assert_eq!(ask(&["act", wire, "power-up"]), (Some(0), format!("{wire} is up\n")));
     assert!(up());
-    // The access point itself can be asked as well.
+    // The service access point accepts the same orders directly.
     assert_eq!(said(&sap.cli(&["mih", "act", wire, "power-up"])).0, Some(0));
-    // Whoever has the link does not answer, or is gone.
+    // The service access point of the link hangs, or is gone.
     sap.signal(Signal::SIGSTOP);
     let (status, text) = ask(&["act", wire, "power-down"]);
     sap.signal(Signal::SIGCONT);
@@ -443,8 +442,8 @@ fn an_operator_asks_and_orders_links_over_their_function() {
     assert!(status == Some(2) && text.contains("nobody tells of 02:5e:67:02:00:09"), "{text}");
 }
 
-/// Paper 3's Fig. 6: registration, capabilities, subscription; a host's attachment, its name, its prefix. The steps' numbers are the
-/// paper's.
+/// Paper 3, Fig. 6: registration, capabilities, subscription; then attachment, name and prefix of a host. The step
+/// numbers are the paper's.
 #[test]
 fn a_host_attaches_in_the_fifteen_steps_of_the_papers_figure() {
     let _turn = crate::among_others();
@@ -457,10 +456,10 @@ fn a_host_attaches_in_the_fifteen_steps_of_the_papers_figure() {
     std::fs::write(&secret, SECRET).unwrap();
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
     let _server = RadiusServer::start(told.domain.node("core"), &dir, 1812, ALICE);
-    // The anchor does not hear of links here, as the paper's does not.
+    // As in the paper, the anchor receives no link events.
     drop(told.domain.lma.take());
     told.domain.lma = Some(told.domain.start("lma", "lma", ""));
-    // Nobody has asked for anything yet.
+    // Restart function and service access point, which discards the subscriptions.
     told.saps[0].end(Signal::SIGTERM);
     told.functions[0].end(Signal::SIGTERM);
     told.functions[0] = told.function("left");
@@ -501,7 +500,7 @@ fn a_host_attaches_in_the_fifteen_steps_of_the_papers_figure() {
         "Proxy Binding Acknowledgement",
         "Router Advertisement",
     ];
-    // Each once, in this order, whatever else is renewed meanwhile.
+    // Each step occurs once and in this order, regardless of renewals in between.
     let mut from = 0;
     for step in expected {
         let place = steps[from..].iter().position(|said| said == step);
@@ -511,7 +510,7 @@ fn a_host_attaches_in_the_fifteen_steps_of_the_papers_figure() {
     assert_eq!(mag.status()["hosts"][0]["mn_id"], "alice@example.org");
 }
 
-/// What a packet is in the figure; nothing for acknowledgements alone.
+/// The figure's name for a packet; `None` for acknowledgements alone.
 fn step(line: &str) -> Option<String> {
     let [payload, port, radius, mobility, icmpv6] = line.split(';').collect::<Vec<_>>()[..] else {
         panic!("{line}")

@@ -1,4 +1,4 @@
-//! Accesses with a smaller MTU than their interface says, from the start and in mid-flow.
+//! Accesses with a smaller MTU than their interface claims, from the start and in mid-flow.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -25,19 +25,18 @@ over_both! { among_others:
     where_every_access_takes_1280_bytes_ipv4_goes_on
 }
 
-/// The longest that a connection may stand still.
+/// Longest acceptable stall of a connection.
 pub(crate) const STUCK: Duration = Duration::from_secs(3);
 
-/// From now on the router silently drops packets larger than `bytes` to or from the host's
-/// `access`.
+/// Makes the router silently drop packets larger than `bytes` from or to the host's `access`.
 pub(crate) fn narrow(world: &World, access: &str, bytes: u32) {
     narrow_ways(world, access, bytes, &["iifname", "oifname"]);
 }
 
-/// The same of these directions: `iifname` is the host's uplink, `oifname` its downlink.
+/// Like [`narrow`], for these directions: `iifname` is the host's uplink, `oifname` its downlink.
 pub(crate) fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
     let router = world.net.router();
-    // Packets must reach the router as long as they would be on a wire.
+    // Disable offloads, so that packets reach the router at the length that they would have on a wire.
     for (node, device) in [(world.net.anchor(), "core"), (world.net.anchor(), "cn")] {
         let cut = || {
             [Feature::Tso, Feature::Gso, Feature::TxChecksum]
@@ -56,7 +55,7 @@ pub(crate) fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]
     }
 }
 
-/// The MTU of a device of a node.
+/// The MTU of a node's device.
 pub(crate) fn device_mtu(node: &Netns, device: &str) -> u32 {
     let read = || segue_linux::link::links().unwrap();
     let links = node.run(read).unwrap();
@@ -72,7 +71,7 @@ fn mtu(status: &Value, name: &str) -> [u64; 2] {
     ["mtu_up", "mtu_down"].map(|key| path(status, name)[key].as_u64().unwrap_or(0))
 }
 
-/// Waits until `bytes` more have come back; returns the longest pause.
+/// Waits until `bytes` more have been echoed; returns the longest pause.
 pub(crate) fn stands_still(stream: &Stream, bytes: u64) -> Duration {
     let (from, mut last) = (stream.echoed(), stream.echoed());
     let (mut since, mut longest) = (Instant::now(), Duration::ZERO);
@@ -88,7 +87,7 @@ pub(crate) fn stands_still(stream: &Stream, bytes: u64) -> Duration {
     longest
 }
 
-/// Waits until the host's paths have these sizes in both directions.
+/// Waits until the host's paths have these packet sizes in both directions.
 pub(crate) fn sizes(host: &Daemon, wifi: u64, lte: u64) {
     host.wait("the sizes", |status| {
         mtu(status, "wifi") == [wifi; 2] && mtu(status, "lte") == [lte; 2]
@@ -116,8 +115,7 @@ fn a_way_that_narrows_in_mid_flow_stops_no_connection_for_long(datapath: &'stati
     assert!(!host.events("path_mtu", "wifi", 0).is_empty());
 }
 
-/// As on a fresh machine, where the anchor itself switches forwarding on: forwarded packets then have a routing table of
-/// their own.
+/// On a fresh machine the anchor enables forwarding itself, and forwarded packets then use a separate routing table.
 fn servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_take(
     datapath: &'static str,
 ) {
@@ -148,7 +146,7 @@ fn servers_behind_an_anchor_that_forwarded_nothing_before_hear_what_the_paths_ta
     }
 }
 
-/// A machine behind the host, as a container is: its connections leave with the host's addresses.
+/// A machine behind the host, like a container: its connections leave with the host's addresses.
 pub(crate) fn behind_the_host(world: &World) -> Netns {
     let name = format!("segue-box-{}-{}", std::process::id(), crate::world::tag());
     let (behind, at_host) = (Netns::create(&name).unwrap(), world.net.host());
@@ -176,7 +174,7 @@ pub(crate) fn behind_the_host(world: &World) -> Netns {
     behind
 }
 
-/// From now on the node hears no ICMP error.
+/// Makes the node ignore ICMP errors.
 pub(crate) fn deafen(node: &Netns) {
     nft(node, "add table inet deaf");
     nft(node, "add chain inet deaf input { type filter hook input priority 0; }");
@@ -184,7 +182,8 @@ pub(crate) fn deafen(node: &Netns) {
     nft(node, "add rule inet deaf input icmpv6 type packet-too-big drop");
 }
 
-/// The host's device would take 1456 bytes here, and the anchor's takes 1436. Nothing lowers segment sizes.
+/// By itself the host's device would allow 1456 bytes; it adopts the anchor's 1436. The clamp's tables are deleted, so
+/// nothing adjusts segment sizes.
 fn both_ends_take_the_smaller_size_without_icmp_and_without_a_packet_filter(
     datapath: &'static str,
 ) {
@@ -201,8 +200,8 @@ fn both_ends_take_the_smaller_size_without_icmp_and_without_a_packet_filter(
     }
 }
 
-/// The anchor's device takes less than the host's where only IPv4 leads to the anchor, and the link of a container takes
-/// more than the tunnel.
+/// If only IPv4 leads to the anchor, the anchor's MTU limits the tunnel rather than the host's, and the link of a
+/// container has a larger MTU than the tunnel.
 fn connections_fit_the_tunnel_though_servers_hear_no_icmp(datapath: &'static str) {
     let Some(world) = World::new(datapath) else { return };
     let (at_host, cn) = (world.net.host(), world.net.cn());
@@ -242,7 +241,7 @@ fn each_end_sends_what_every_path_takes(datapath: &'static str) {
         device_mtu(at_host, "segue0") == 1_356
             && [v4.into(), v6.into()].into_iter().all(|to| route_mtu(at_anchor, to) == 1_356)
     });
-    // A datagram that fits passes whole, and a larger one comes in fragments, in both directions.
+    // A datagram that fits passes whole, and a larger one in fragments, in both directions.
     for ip in correspondents() {
         let echo = UdpEcho::start(world.net.cn(), ip);
         let socket = udp(at_host, any(ip));
@@ -285,7 +284,7 @@ fn an_access_too_narrow_for_ipv6_is_left_to_the_others(datapath: &'static str) {
     stream.flows_on(1 << 20);
 }
 
-/// Not a common size: those are found without a router's message, this one is not.
+/// Not a common size: common sizes are found without a router's message, this one is not.
 const ODD: u64 = 1_411;
 
 fn a_router_that_says_what_it_takes_is_believed_once_it_was_tested(datapath: &'static str) {
@@ -293,7 +292,7 @@ fn a_router_that_says_what_it_takes_is_believed_once_it_was_tested(datapath: &'s
     let (anchor, host) = world.running();
     sizes(&host, 1_500, 1_500);
     assert!(host.cli(&["handover", "--to", "wifi"]).status.success());
-    // Set on the router's routes, so that it sends "too big" messages to both sides.
+    // Set on the router's routes, so that the router sends "too big" messages to both sides.
     let router = world.net.router();
     for (family, to, via) in [
         ("-4", "10.61.1.0/24", DemoNet::WIFI),
@@ -302,7 +301,7 @@ fn a_router_that_says_what_it_takes_is_believed_once_it_was_tested(datapath: &'s
         ("-6", "fd61:9::/64", "core"),
     ] {
         let mtu = ODD.to_string();
-        // Those of the links themselves.
+        // The metrics of the links' own routes, which the command replaces.
         let metric = if family == "-6" { "256" } else { "0" };
         let args = [family, "route", "replace", to, "dev", via, "metric", metric, "mtu", &mtu];
         let output = router.command("ip").args(args).output().unwrap();

@@ -1,5 +1,5 @@
-//! Join lines that name the anchor: hosts resolve it over any access with a working name server,
-//! and again after the name changes its address.
+//! Join lines that name the anchor: hosts resolve the name over any access with a working name
+//! server, and again after its address has changed.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Stdio};
@@ -22,16 +22,16 @@ over_both! { among_others:
 }
 
 const NAME: &str = "anchor.example.net";
-/// The router, towards the anchor.
+/// The router's address on the anchor's side.
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 61, 9, 1);
-/// The name's later address.
+/// The address that the name has later.
 const MOVED: Ipv4Addr = Ipv4Addr::new(10, 61, 9, 77);
 
-/// A name server on the router, until this is dropped.
+/// A name server on the router. Dropping it stops the server.
 struct NameServer(Child);
 
 impl NameServer {
-    /// The name resolves to all of these.
+    /// Starts a server that resolves the name to all of these addresses.
     fn start(world: &World, addresses: &[IpAddr]) -> NameServer {
         let mut command = world.net.router().command("dnsmasq");
         command.args([
@@ -68,7 +68,7 @@ fn host(world: &World, line: &str) -> Daemon {
 fn a_host_finds_its_anchor_by_name_over_the_access_that_works(datapath: &'static str) {
     let Some(world) = World::new(datapath) else { return };
     let anchor = world.anchor();
-    // The second one is another machine.
+    // The first address belongs to another machine.
     let router = Ipv4Addr::new(10, 61, 1, 1);
     let found = [router.into(), DemoNet::ANCHOR.0.into(), DemoNet::ANCHOR.1.into()];
     let _names = NameServer::start(&world, &found);
@@ -78,7 +78,7 @@ fn a_host_finds_its_anchor_by_name_over_the_access_that_works(datapath: &'static
     let host = host(&world, &line(&anchor));
     let status = host.wait("in, over lte", |status| registered(status) && paths_up(status) == 1);
     assert_eq!(status["signalling"], "lte", "{status:#}");
-    // Before a start, too, the name is looked up where the file says.
+    // Before the host starts, doctor uses the name server in the file, too.
     let file = format!("nameservers = [\"{SERVER}\"]\ncontrol = \"/nowhere\"\n");
     let file = world.file("before.toml", &file);
     let (_, lines) = doctor(world.net.host(), &["-c", &file, "--anchor", NAME]);
@@ -130,7 +130,7 @@ fn a_name_that_nobody_knows_is_said_and_looked_up_again(datapath: &'static str) 
     let names = NameServer::start(&world, &[DemoNet::ANCHOR.0.into()]);
     host.wait("in", |status| registered(status) && paths_up(status) == 2);
 
-    // The addresses are kept for a start without a name server.
+    // The stored addresses serve a start without a name server.
     drop((names, host));
     let config = "nameservers = [\"10.61.10.9\"]\n";
     let host = world.host_with(world.net.host(), "host", config, &[]);

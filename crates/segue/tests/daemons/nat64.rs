@@ -1,5 +1,5 @@
-//! A join line with the anchor's IPv4 address at a host whose access has IPv6 alone, behind a translator (NAT64): a name
-//! server shows the translator's prefix (RFC 7050), or a router advertises it (RFC 8781).
+//! A host with an IPv6-only access and a join line with the anchor's IPv4 address, behind a translator (NAT64). A name
+//! server reveals the translator's prefix (RFC 7050), or a router advertises it (RFC 8781).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::{Child, Stdio};
@@ -22,13 +22,13 @@ use crate::doctor::{doctor, expect};
 use crate::over_both;
 use crate::world::{Daemon, HOST_FILE, World, path, paths_up, registered, text, wait_for};
 
-/// The translator's prefix, and the addresses of IPv4 that hosts have behind it.
+/// The translator's prefix, and its pool of IPv4 addresses for hosts.
 const PREFIX: &str = "2001:db8:64::/96";
 const POOL: &str = "192.168.255.0/24";
 const TRANSLATOR: &str = "192.168.255.1";
-/// The router, at the host's access.
+/// The router's address on the host's access.
 const ROUTER: &str = "fd61:1::1";
-/// All nodes of a link, and all routers.
+/// The all-nodes and all-routers multicast addresses.
 const NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
@@ -51,7 +51,7 @@ fn a_literal_reaches_the_anchor_by_a_name_servers_prefix(datapath: &'static str)
     let host = rig.host(&anchor);
     rig.is_up_by_translator(&host);
     expect(&rig.doctor_of(&host), "translator", "ok", &by);
-    // A restarted host is enrolled already.
+    // A restarted host is already enrolled.
     drop(host);
     let host = rig.world.host_with(rig.node(), "host", &rig.config(), &[]);
     rig.is_up_by_translator(&host);
@@ -69,12 +69,12 @@ fn a_literal_reaches_the_anchor_by_a_routers_prefix(datapath: &'static str) {
     rig.is_up_by_translator(&host);
     let by = format!("{PREFIX}, known from a router's advertisement");
     expect(&rig.doctor_of(&host), "translator", "ok", &by);
-    // Withdrawn, and advertised again.
+    // The prefix is withdrawn and advertised again.
     router.advertise(0);
     host.wait("no path", |status| path(status, "wifi").is_null());
     router.advertise(600);
     rig.is_up_by_translator(&host);
-    // It counts for its lifetime alone. The router says no more, whatever it is asked.
+    // The prefix expires with its lifetime. The router is stopped, so it answers no solicitation.
     router.advertise(8);
     while router.told.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(20));
@@ -102,7 +102,7 @@ fn an_access_that_loses_ipv4_is_reached_by_its_translator_until_ipv4_is_back(
     });
     assert_eq!(remote(&status, "lte").as_deref(), Some(&*own));
     assert!(names.log().contains("ipv4only.arpa"), "{}", names.log());
-    // The connection that stood is of IPv4, and cannot move there.
+    // The existing connection uses IPv4 and cannot migrate to the translator.
     rig.without_lte();
     rig.is_up_by_translator(&host);
     let (v4, _) = DemoNet::HOST_WIFI;
@@ -127,7 +127,7 @@ fn an_access_without_a_known_translator_is_named_and_used_once_there_is_one(
     let why = status["trouble"]["why"].as_str().unwrap();
     assert!(why.contains(cause) && why.contains(ROUTER), "{why}");
     expect(&rig.doctor_of(&host), "translator", "todo", cause);
-    // The first maps the anchor to the host itself, the second is link-local, the third has no address in it.
+    // The first address would map the anchor to the host itself, the second is link-local, the third embeds no address.
     let own = Ipv6Addr::from_bits(0xfd61_0001_0000_0000_0000_0000_0a3d_0902);
     ip(rig.node(), &format!("-6 addr add {own}/64 dev wifi nodad"));
     let names = rig.names_with(&["fd61:1::c000:aa", "fe80::c000:aa", "2001:db8::1"]);
@@ -142,7 +142,7 @@ fn an_access_without_a_known_translator_is_named_and_used_once_there_is_one(
     rig.is_up_by_translator(&host);
 }
 
-/// The demonstration's network with a translator on its router.
+/// The demonstration's network with a translator on the router.
 struct Rig {
     world: World,
     translator: Child,
@@ -186,7 +186,7 @@ impl Rig {
         ip(self.node(), "link set lte down");
     }
 
-    /// A name server on the router that shows the translator.
+    /// Starts a name server on the router that reveals the translator.
     fn names(&self) -> Names {
         self.names_with(&["2001:db8:64::c000:aa", "2001:db8:64::c000:ab"])
     }
@@ -207,7 +207,7 @@ impl Rig {
         format!("nameservers = [\"{ROUTER}\"]\n{HOST_FILE}")
     }
 
-    /// A host that is not enrolled yet, with a join line of the anchor's IPv4 address.
+    /// Starts a host that is not yet enrolled, with a join line with the anchor's IPv4 address.
     fn host(&self, anchor: &Daemon) -> Daemon {
         let join = self.world.enroll(anchor, "laptop");
         self.world.host_in(self.node(), "host", &join, &self.config())
@@ -236,7 +236,7 @@ impl Rig {
         });
     }
 
-    /// The findings of `segue doctor` while a host runs.
+    /// The findings of `segue doctor` for a running host.
     fn doctor_of(&self, host: &Daemon) -> Vec<(String, String, String)> {
         self.doctor(&["--control", host.socket().to_str().unwrap()])
     }
@@ -256,7 +256,7 @@ impl Drop for Rig {
     }
 }
 
-/// Where the translator shows the anchor.
+/// The address at which the translator presents the anchor.
 fn synthesized() -> Ipv6Addr {
     let (anchor, _): (Ipv4Addr, _) = DemoNet::ANCHOR;
     prefix().embed(anchor)
@@ -271,7 +271,7 @@ fn ip(node: &Netns, line: &str) {
     assert!(done.status.success(), "ip {line}: {}", text(&done.stderr));
 }
 
-/// A name server, until this is dropped.
+/// A name server. Dropping it stops the server.
 struct Names {
     server: Child,
     log: std::path::PathBuf,
@@ -291,7 +291,8 @@ impl Drop for Names {
     }
 }
 
-/// A router that advertises the translator's prefix alone: on solicitation, and on `advertise`. Ends when dropped.
+/// A router that advertises only the translator's prefix, on solicitation and on [`advertise`](Router::advertise).
+/// Dropping it stops the router.
 struct Router {
     lifetime: Arc<AtomicU16>,
     told: Arc<AtomicBool>,
@@ -322,7 +323,7 @@ impl Router {
         Router { lifetime, told, ends, thread: Some(thread) }
     }
 
-    /// From now on the prefix has this lifetime in seconds.
+    /// Sends an advertisement and gives the prefix this lifetime in seconds.
     fn advertise(&self, lifetime: u16) {
         self.lifetime.store(lifetime, Ordering::Relaxed);
         self.told.store(true, Ordering::Relaxed);

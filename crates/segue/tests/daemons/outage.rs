@@ -1,4 +1,4 @@
-//! Silent outages behind the first hop, in both directions or in one, and their end.
+//! Silent outages behind the first hop, in both directions or in one, and recovery from them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ over_both! { alone:
 /// Scheduling delay that a busy machine may add to the protocol's time.
 const SCHEDULING_MS: f64 = 1_000.0;
 
-/// Whether a flow is carried by `name`: bound to it, or redirected to it.
+/// Whether a flow uses `name`: bound to it, or redirected to it.
 fn carried_by(flow: &Value, name: &str) -> bool {
     match flow["via"].as_str() {
         Some(via) => via == name,
@@ -31,7 +31,7 @@ fn all_carried_by(daemon: &Daemon, flows: &[String], name: &str) -> bool {
     flows.iter().all(|port| daemon.flow(&[port]).is_some_and(|flow| carried_by(&flow, name)))
 }
 
-/// Milliseconds from an instant to the first event of `daemon` after it that fits.
+/// Milliseconds from an instant to the first matching event of `daemon`.
 fn after(daemon: &Daemon, since_ns: u64, what: &str, fits: impl Fn(&Value) -> bool) -> f64 {
     let mut found = None;
     wait_for(what, || {
@@ -59,7 +59,7 @@ struct Running {
     host: Daemon,
     stream: Stream,
     voice: Voice,
-    /// How the flows are recognised at both ends.
+    /// Ports by which the flows are identified at both ends.
     ports: Vec<String>,
 }
 
@@ -132,7 +132,7 @@ fn an_outage_of_the_downlink_alone_moves_both_ends(datapath: &'static str) {
     one_way(datapath, Direction::Down);
 }
 
-/// Both directions of every flow go on within T_Rmax, a period and the other path's delay.
+/// Both directions of every flow continue within T_Rmax plus a period plus the other path's delay.
 fn one_way(datapath: &'static str, dead: Direction) {
     let Some(running) = Running::start(datapath) else { return };
     let Running { host, stream, voice, .. } = &running;
@@ -140,7 +140,7 @@ fn one_way(datapath: &'static str, dead: Direction) {
     let other = Span::from_millis(30).as_millis_f64();
     let allowed = bound + PERIOD_MS as f64 + other + 20.0 + SCHEDULING_MS;
     if dead == Direction::Down {
-        // Loss has an average by then: the first interval's value is the average.
+        // By then loss has an average: the value of the first interval.
         std::thread::sleep(std::time::Duration::from_secs(2));
     }
     voice.mark();
@@ -163,7 +163,7 @@ fn one_way(datapath: &'static str, dead: Direction) {
 }
 
 impl Running {
-    /// An outage of seconds must not count in either end's long average of downlink loss.
+    /// An outage of seconds must not affect either end's long-term average of downlink loss.
     fn leaves_it_out(&self) {
         std::thread::sleep(std::time::Duration::from_secs(1));
         let [own, anchors] = [&self.host, &self.anchor]

@@ -1,5 +1,5 @@
-//! Either datapath at either end, over a wire with its offloads, without segmentation offload, and
-//! without checksum offload.
+//! Each combination of datapaths at both ends, over a wire with its offloads, without segmentation
+//! offload, and without checksum offload.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::several::Two;
 use crate::traffic::{Stream, UdpEcho, one_datagram};
 use crate::world::{Daemon, inner};
 
-/// Offloads that the devices of the access link lack.
+/// Offloads that are disabled on the devices of the access link.
 const WIRES: [(&str, &[Feature]); 3] = [
     ("whole", &[]),
     ("no segmentation", &[Feature::Tso, Feature::Gso]),
@@ -59,7 +59,7 @@ fn pair(at_host: &'static str, at_anchor: &'static str) {
     }
 }
 
-/// UDP and TCP of either family, to the anchor itself and to a correspondent behind it.
+/// UDP and TCP of both families, to the anchor itself and to a correspondent behind it.
 fn traffic(wire: &str, two: &Two, anchor: &Daemon) {
     let (host, cn) = (two.node("a"), two.node("cn"));
     let (v4, v6) = inner(&anchor.status());
@@ -75,7 +75,7 @@ fn traffic(wire: &str, two: &Two, anchor: &Daemon) {
     }
 }
 
-/// The counters of wrong checksums that are not 0, in the calling thread's namespace.
+/// Nonzero counters of wrong checksums in the calling thread's namespace.
 fn wrong_checksums() -> Vec<String> {
     let read =
         |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();

@@ -1,4 +1,4 @@
-//! Proxy Mobile IPv6 end to end: a stock host keeps its address and its connections while the network moves it.
+//! Proxy Mobile IPv6 end to end: an unmodified host keeps its address and connections while the network moves it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -30,15 +30,15 @@ pub(crate) fn cn() -> IpAddr {
     CN.parse().unwrap()
 }
 
-/// The examples' domain with its daemons.
+/// The domain of the examples with its daemons.
 pub(crate) struct Domain {
     pub(crate) lma: Option<Daemon>,
-    /// By their accesses.
+    /// Gateways by access.
     pub(crate) mags: BTreeMap<&'static str, Daemon>,
     pub(crate) lab: Lab,
     pub(crate) dir: tempfile::TempDir,
     datapath: &'static str,
-    /// The command that daemons are started through, with its arguments.
+    /// The command with arguments that wraps daemons; if empty, they start directly.
     pub(crate) under: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
 }
 
 impl Domain {
-    /// With the anchor, and gateways at these accesses.
+    /// Starts a domain with the anchor, and gateways at these accesses.
     pub(crate) fn new(datapath: &'static str, accesses: &[&'static str]) -> Option<Domain> {
         let mut domain = Domain::empty(datapath)?;
         domain.lma = Some(domain.start("lma", "lma", ""));
@@ -57,12 +57,12 @@ impl Domain {
         Some(domain)
     }
 
-    /// Without daemons.
+    /// Starts a domain without daemons.
     pub(crate) fn empty(datapath: &'static str) -> Option<Domain> {
         Domain::with_links(datapath, &[])
     }
 
-    /// Without daemons; links of these names have further keys.
+    /// Starts a domain without daemons, with further keys for some links.
     pub(crate) fn with_links(datapath: &'static str, keys: &[(&str, &str)]) -> Option<Domain> {
         let mut network = std::fs::read_to_string(example("lab.toml")).unwrap();
         for (link, keys) in keys {
@@ -72,7 +72,7 @@ impl Domain {
         Domain::over(datapath, &network)
     }
 
-    /// The same over another network.
+    /// Starts a domain without daemons over the network that `network` describes.
     pub(crate) fn over(datapath: &'static str, network: &str) -> Option<Domain> {
         if !possible() {
             return None;
@@ -87,13 +87,13 @@ impl Domain {
         Some(Domain { lma: None, mags, lab, dir, datapath, under })
     }
 
-    /// Starts the daemon of an example's file with further keys; it answers.
+    /// Starts a daemon with an example file and further keys; returns once it answers.
     pub(crate) fn start(&self, role: &str, name: &str, more: &str) -> Daemon {
         let content = std::fs::read_to_string(example(&format!("{name}.toml"))).unwrap();
         self.start_with(role, name, &format!("{more}{content}"))
     }
 
-    /// Starts it with this file.
+    /// Starts a daemon with this configuration; returns once it answers.
     pub(crate) fn start_with(&self, role: &str, name: &str, content: &str) -> Daemon {
         let config = self.config(name, content);
         let state = self.dir.path().join(format!("{name}.db"));
@@ -107,7 +107,7 @@ impl Domain {
         self.run(node, name, &args)
     }
 
-    /// Starts a daemon in a node; it answers.
+    /// Starts a daemon in a node; returns once it answers.
     pub(crate) fn run(&self, node: &str, name: &str, args: &[&str]) -> Daemon {
         let under: Vec<&str> = self.under.iter().map(String::as_str).collect();
         let base = self.dir.path().join(name);
@@ -116,7 +116,7 @@ impl Domain {
         daemon
     }
 
-    /// Writes a file for a daemon.
+    /// Writes a daemon's configuration file.
     pub(crate) fn config(&self, name: &str, content: &str) -> PathBuf {
         let path = self.dir.path().join(format!("{name}.toml"));
         std::fs::write(&path, content).unwrap();
@@ -152,7 +152,7 @@ impl Domain {
         self.lma().wait("a binding", bound)
     }
 
-    /// Waits for the address that a host's radio makes of its prefix.
+    /// Waits for the address that a host's radio forms from its prefix.
     pub(crate) fn address(&self, node: &str, radio: &str) -> Ipv6Addr {
         let mut found = None;
         wait_for("a global address", || {
@@ -191,18 +191,19 @@ fn moves(datapath: &'static str) {
     assert_eq!(status["tunnels"].as_array().unwrap().len(), 1);
 }
 
-/// A stock host moves between two gateways, which are registered at these addresses, and goes on with what it does.
+/// Moves an unmodified host between two gateways with these registered addresses while its traffic continues.
 pub(crate) fn walks(domain: &Domain, [left, right]: [&str; 2]) {
     let (host, datapath) = (domain.node("host"), domain.datapath);
     domain.attach("host:wlan", "wlan1");
     domain.is_bound(FIRST, left);
     let address = domain.address("host", "wlan");
     let echo = UdpEcho::start(domain.node("cn"), cn());
-    // A NAT may lose one of two packets that open a way through it in the same instant: here the host's, beside the keepalive.
+    // A NAT may lose one of two packets that open a mapping at the same instant: here the host's packet and the
+    // keepalive.
     let answer = one_datagram(host, echo.address).or_else(|| one_datagram(host, echo.address));
     let (local, _) = answer.expect("the correspondent answers");
     assert_eq!(local.ip(), IpAddr::V6(address));
-    // Both directions at once, and one that the host never opened.
+    // Traffic in both directions at once, including a flow that the host did not open.
     let stream = Stream::start(host, domain.node("cn"), cn(), Duration::from_millis(2));
     let voice = Voice::start(host, domain.node("cn"), cn());
     stream.flows_on(100_000);
@@ -216,7 +217,7 @@ pub(crate) fn walks(domain: &Domain, [left, right]: [&str; 2]) {
     }
     let heard = voice.finish();
     println!("{datapath}: gaps {:?} ms, lost {:?} of {:?}", heard.gap_ms, heard.lost, heard.sent);
-    // Three moves, and fifty packets a second: some are lost in each.
+    // Three moves at fifty packets per second: each move loses some.
     assert!(heard.lost.iter().all(|lost| *lost < 60), "{:?}", heard.lost);
     let status = domain.lma().status();
     assert_eq!(status["bindings"].as_array().unwrap().len(), 1);
@@ -226,7 +227,7 @@ pub(crate) fn walks(domain: &Domain, [left, right]: [&str; 2]) {
         tunnel["packets"].as_array().unwrap().iter().all(|n| n.as_u64().unwrap() > 50),
         "{tunnel}"
     );
-    // The former gateway keeps nothing.
+    // The previous gateway keeps no state.
     domain.mags["wlan1"].wait("no host", |status| status["hosts"] == serde_json::json!([]));
 }
 
@@ -240,7 +241,7 @@ fn a_stock_host_keeps_its_address_and_its_connections_while_it_moves_in_user_spa
     moves("user");
 }
 
-/// Sends a datagram from a source that need not be the node's own.
+/// Sends a datagram from a source address that need not belong to the node.
 fn send_from(node: &Netns, device: &str, from: Ipv6Addr, to: SocketAddr) {
     node.run(|| {
         link::add_address(device, segue_ip::Prefix::host(from)).unwrap();
@@ -270,7 +271,7 @@ fn refuses_anothers_prefix(datapath: &'static str) {
         .wait("it is counted at the gateway", |status| drops(status, "inner_source") >= 10);
     assert!(socket.recv(&mut [0; 32]).is_err(), "nothing arrives");
 
-    // A gateway that lets it through: the anchor knows better. The other gateway's tunnel is the same for both.
+    // Even if a gateway lets the packet through, the anchor refuses it: the source is bound at the other gateway.
     let rogue = domain.node("right");
     let packet = {
         let mut bytes = Vec::new();
@@ -292,7 +293,7 @@ fn refuses_anothers_prefix(datapath: &'static str) {
     rogue
         .run(|| {
             let kind = socket2::Type::RAW;
-            // IPPROTO_RAW: whole packets.
+            // IPPROTO_RAW: the packet includes its IP header.
             let protocol = socket2::Protocol::from(255);
             let socket = socket2::Socket::new(socket2::Domain::IPV6, kind, Some(protocol)).unwrap();
             let to: SocketAddr = "[fd00:1::1]:0".parse().unwrap();
@@ -336,13 +337,13 @@ fn two_radios_have_a_prefix_each_and_one_takes_over_what_is_for_the_other() {
     assert_eq!(domain.lma().status()["tunnels"].as_array().unwrap().len(), 2);
     domain.lma().wait("its binding has ended", |status| binding(status, FIRST).is_none());
     assert_eq!(domain.lma().status()["tunnels"].as_array().unwrap().len(), 1);
-    // It comes back: the prefix was kept for it.
+    // The host returns: its prefix was reserved.
     domain.attach("host:wlan", "wlan2");
     let status = domain.is_bound(FIRST, "fd00:3::2");
     assert_eq!(binding(&status, FIRST).unwrap()["prefixes"], first["prefixes"]);
 }
 
-/// Waits until each gateway has acknowledged what it is told of the host's other interface.
+/// Waits until each gateway has acknowledged the prefix of the host's other interface.
 pub(crate) fn told(domain: &Domain, accesses: &[&str]) {
     for access in accesses {
         domain.mags[access].wait("the prefix of the other interface", |status| {
@@ -373,7 +374,8 @@ fn flows_move(datapath: &'static str) {
     }
     voice.mark();
     for round in 0..2 {
-        // The access goes without a word. The host's uplink needs the advertisement: it would go on sending into it.
+        // The access disappears without notice. The host's uplink depends on the advertisement: without it, the host
+        // would keep sending over the lost access.
         domain.lab.detach("host:wlan", None).unwrap();
         stream.flows_on(100_000);
         voice.flows_on(10);
@@ -401,7 +403,7 @@ fn flows_move(datapath: &'static str) {
     assert!(heard.lost.iter().all(|lost| *lost < 100), "{:?}", heard.lost);
 }
 
-/// What paper 3 saves: gateways pass everything, and are told nothing of flows that move.
+/// The saving of paper 3: gateways forward everything, and receive no signalling when flows move.
 #[test]
 fn flows_move_to_a_gateway_that_forwards_all_without_a_word_to_it() {
     let _turn = crate::among_others();
@@ -469,7 +471,7 @@ fn soak_of_thirty_handovers_of_flows() {
     of("longest distance of voice packets up", up);
     let (median, p95) = of("longest distance of voice packets down", down);
     println!("lost {:?} of {:?}", heard.lost, heard.sent);
-    // Packets are 20 ms apart.
+    // Packets are 20 ms apart, so the measured gap exceeds the bar by that much.
     assert!(median <= 40.0 && p95 <= 70.0, "median {median} ms, p95 {p95} ms: bars 20 and 50");
 }
 
@@ -507,7 +509,7 @@ fn whoever_decides_is_told_of_flows_and_places_them() {
     assert!(present.iter().all(|told| told["event"] == "binding"), "{present:?}");
     orders.write_all(b"{\"order\":\"decide\"}\n{\"order\":\"dance\"}\n").unwrap();
     assert_eq!(next()["event"], "refused");
-    // A datagram there and back; its answer is the first packet of a flow to the host.
+    // Exchange one datagram; the answer is the first packet of a flow to the host.
     let echo = UdpEcho::start(domain.node("cn"), cn());
     let host = domain.node("host");
     let waits = std::thread::scope(|scope| {
@@ -530,7 +532,7 @@ fn whoever_decides_is_told_of_flows_and_places_them() {
     );
     drop((lines, orders));
 
-    // The example does the same: what is no call goes over the other access.
+    // The example program does the same: it places flows other than calls on the other access.
     let mut command = std::process::Command::new("python3");
     let command =
         command.arg(example("decide.py")).arg(&socket).stdout(std::process::Stdio::piped());
@@ -559,7 +561,7 @@ fn whoever_decides_is_told_of_flows_and_places_them() {
     );
 }
 
-/// What an anchor says to a program that decides, each line with the time at which it was read.
+/// The lines that an anchor sends to a decision program, each with the time at which it was read.
 fn decisions(socket: &Path) -> (UnixStream, Receiver<(Instant, Value)>) {
     let orders = UnixStream::connect(socket).unwrap();
     let lines = BufReader::new(orders.try_clone().unwrap()).lines();
@@ -575,7 +577,7 @@ fn decisions(socket: &Path) -> (UnixStream, Receiver<(Instant, Value)>) {
     (orders, told)
 }
 
-/// The next line that is such.
+/// Waits for the next line that satisfies `is`.
 fn next(
     told: &Receiver<(Instant, Value)>,
     what: &str,
@@ -584,7 +586,7 @@ fn next(
     let until = Instant::now() + Duration::from_secs(20);
     let mut last = Vec::new();
     loop {
-        // Rates come each second.
+        // Rates arrive every second, so the limit applies to the whole wait.
         let left = until.saturating_duration_since(Instant::now());
         let line = told.recv_timeout(left).unwrap_or_else(|_| panic!("{what}: {last:#?}"));
         if is(&line.1) {
@@ -617,12 +619,12 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
     let (first, second) = (bid(FIRST), bid(SECOND));
     let (mut orders, told) = decisions(&socket);
     orders.write_all(b"{\"order\":\"decide\"}\nnot an order\n").unwrap();
-    // Orders are read in turn: by then the program is asked.
+    // Orders are processed in sequence, so after this refusal `decide` is in force and the program is asked.
     let (_, refused) = next(&told, "a refusal", |line| line["event"] == "refused");
     assert!(refused["why"].to_string().contains("this line is no JSON object"), "{refused}");
     let voice = Voice::start(domain.node("host"), domain.node("cn"), cn());
     let (_, flow) = next(&told, "a question", |line| line["asked"] == true);
-    // The interface that is not the flow's own by the anchor's rule.
+    // `other` is the interface that the anchor's rule would not choose for the flow.
     let (own, other, radio, access, llid, coa) = match flow["bid"] == first {
         true => (&first, &second, "host:wwan", "lte2", SECOND, "fd00:3::3"),
         false => (&second, &first, "host:wlan", "wlan1", FIRST, "fd00:2::2"),
@@ -630,7 +632,7 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
     let order = serde_json::json!({ "order": "place", "flow": flow["flow"], "bid": other });
     orders.write_all(format!("{order}\n").as_bytes()).unwrap();
     let of_flow = |line: &Value| line["event"] == "flow" && line["flow"] == flow["flow"];
-    // On a busy machine the anchor may have decided first.
+    // On a busy machine the anchor may have decided before the order arrived.
     let (_, placed) =
         next(&told, "it is placed", |line| of_flow(line) && line["why"] == "decision");
     assert_eq!(placed["bid"], *other, "{placed}");
@@ -671,11 +673,12 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
     println!(
         "{datapath}: told {median:?} after the link was down, at most {most:?}; {longest:?} after it began to go"
     );
-    // The bar is 50 ms: docs/limits.md.
+    // The limit is 50 ms over eBPF (docs/limits.md); this assertion leaves room for a busy machine.
     assert!(longest < Duration::from_secs(1), "{longest:?}");
 }
 
-/// Asserts that a flow, which has moved 40 times, counts since it began: from a move to the next are a few packets.
+/// Asserts that the counters of a flow that moved 40 times include everything since it began: between two moves there
+/// are only a few packets.
 fn counts_both_ways(flow: &Value) {
     let count = |key: &str| flow[key].as_u64().unwrap();
     let [sent, received] = [count("packets"), count("received_packets")];
@@ -692,7 +695,7 @@ fn an_idle_host_is_asked_whether_it_is_there_and_one_that_is_silent_is_missed() 
     domain.attach("host:wlan", "wlan1");
     domain.is_bound(FIRST, "fd00:2::2");
     domain.address("host", "wlan");
-    // Two registrations and a half.
+    // Two and a half registration lifetimes.
     std::thread::sleep(Duration::from_secs(20));
     let is_there = |status: &Value| status["bindings"].as_array().unwrap().len() == 1;
     let status = domain.lma().status();
@@ -701,7 +704,7 @@ fn an_idle_host_is_asked_whether_it_is_there_and_one_that_is_silent_is_missed() 
         status["events"].as_array().unwrap().iter().any(|event| event["kind"] == "left")
     };
     assert!(!left(&domain.mags["wlan1"].status()));
-    // It does not answer any more, though its link is up.
+    // The host no longer answers, though its link is up.
     let filter = "add table ip6 quiet; add chain ip6 quiet out { type filter hook output priority 0; policy drop; }";
     let done = domain.node("host").command("nft").arg(filter).status();
     assert!(done.unwrap().success());
@@ -725,7 +728,7 @@ fn either_side_may_be_killed_under_load_and_nothing_breaks() {
     stream.flows_on(100_000);
     println!("the anchor was away for {:?}", began.elapsed());
     let status = domain.is_bound(FIRST, "fd00:2::2");
-    // It has told the gateway that this is another start, which has registered again.
+    // The anchor has announced its restart to the gateway, which has registered again.
     domain.mags["wlan1"].wait("the anchor's start is noticed", |status| {
         let events = status["events"].as_array().unwrap();
         events.iter().any(|event| event["kind"] == "restarted")
@@ -738,13 +741,13 @@ fn either_side_may_be_killed_under_load_and_nothing_breaks() {
     let here = |status: &Value| status["hosts"][0]["state"] == "active";
     domain.mags["wlan1"].wait("the host is there", here);
     assert_eq!(addresses(domain.node("host"), "wlan"), [address]);
-    // A gateway that ends takes what it has set with it, but for what refuses hosts' packets.
+    // A gateway that ends regularly removes its settings, except those that refuse packets of hosts.
     let gateway = domain.mags.get_mut("wlan1").unwrap();
     assert!(gateway.end(Signal::SIGTERM).success());
     let rules = domain.node("left").command("ip").args(["-6", "rule"]).output().unwrap();
     assert!(!text(&rules.stdout).contains("wlan1"), "{}", text(&rules.stdout));
 
-    // What one leaves that is killed, `segue clean` takes away.
+    // `segue clean` removes the leftovers of a killed gateway.
     let mut gateway = domain.start("mag", "wlan1", "");
     let shown = text(&gateway.cli(&["status"]).stdout);
     assert!(shown.contains("wlan1") && !shown.contains('{'), "{shown}");
@@ -827,7 +830,8 @@ fn what_is_wrong_in_a_file_is_said_in_one_line() {
     }
 }
 
-/// What hosts' registrations cost an anchor, its store included: a gateway registers very many, each its own, and then renews all.
+/// The cost of registrations at an anchor, including its store: one gateway registers a great many hosts, one by one,
+/// and then renews all.
 #[test]
 #[ignore = "minutes: make soak"]
 fn soak_a_hundred_thousand_bindings() {
@@ -883,7 +887,7 @@ fn soak_a_hundred_thousand_bindings() {
     }
 }
 
-/// A registration of a host by its number.
+/// The registration of a host by its number.
 pub(crate) fn update(
     host: u32,
     sequence: u16,

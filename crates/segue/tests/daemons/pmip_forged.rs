@@ -1,4 +1,4 @@
-//! A host at a gateway of Proxy Mobile IPv6 that speaks in the name of the anchor, or of those who tell of links.
+//! A host at a Proxy Mobile IPv6 gateway forges messages from the anchor, or from the functions that report links.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,18 +29,18 @@ use crate::traffic::Voice;
 use crate::world::{Daemon, drops};
 
 const ANCHOR: &str = "fd00:1::1";
-/// The gateways of the victim's node, the first of which is the victim's.
+/// The gateways of the victim's node; the victim uses the first.
 const GATEWAYS: [&str; 2] = ["fd00:2::2", "fd00:2::3"];
-/// The accesses that the forger tries: the victim's, and that of the other gateway of the node.
+/// The accesses that the forger tries: the victim's access, and the access of the node's other gateway.
 const ACCESSES: [(&str, &str); 2] = [("wlan1", GATEWAYS[0]), ("lte1", GATEWAYS[1])];
-/// What the function of the victim's node calls the victim's access.
+/// The victim's access as the function of its node identifies it.
 const LINK: [u8; 6] = [2, 0x5e, 0x67, 2, 0, 9];
 
 fn address(text: &str) -> Ipv6Addr {
     text.parse().unwrap()
 }
 
-/// A whole packet with a message of the anchor to a gateway.
+/// A complete IPv6 packet with a message from the anchor to a gateway.
 fn of_anchor(body: Body, options: Vec<MobilityOption>, gateway: &str) -> Vec<u8> {
     let (anchor, gateway) = (address(ANCHOR), address(gateway));
     let message = Message { body, options };
@@ -51,7 +51,7 @@ fn of_anchor(body: Body, options: Vec<MobilityOption>, gateway: &str) -> Vec<u8>
     packet
 }
 
-/// Names a host and a prefix.
+/// Options that name a host and a prefix.
 fn about(
     name: &str,
     flags: HomeNetworkPrefixFlags,
@@ -64,7 +64,7 @@ fn about(
     ]
 }
 
-/// The anchor ends the victim's registration.
+/// The anchor revokes the victim's registration.
 fn revocation(sequence: u16, prefix: Ipv6Addr, gateway: &str) -> Vec<u8> {
     let indication = BindingRevocationIndication {
         revocation_trigger: RevocationTrigger::ADMINISTRATIVE_REASON,
@@ -75,7 +75,8 @@ fn revocation(sequence: u16, prefix: Ipv6Addr, gateway: &str) -> Vec<u8> {
     of_anchor(body, about("alice@example.org", HomeNetworkPrefixFlags(0), (prefix, 64)), gateway)
 }
 
-/// The anchor says that the forger has these addresses at another interface, so that what is for them goes to the forger.
+/// The anchor reports that the forger has these addresses at another interface, which would divert their packets to the
+/// forger.
 fn notification(sequence: u16, prefix: (Ipv6Addr, u8), gateway: &str) -> Vec<u8> {
     let notification_reason = NotificationReason::FLOW_MOBILITY;
     let flags = UpdateNotificationFlags(0);
@@ -84,7 +85,7 @@ fn notification(sequence: u16, prefix: (Ipv6Addr, u8), gateway: &str) -> Vec<u8>
     of_anchor(Body::UpdateNotification(body), options, gateway)
 }
 
-/// A socket for whole packets.
+/// A socket for complete IPv6 packets.
 fn whole_packets() -> socket2::Socket {
     // IPPROTO_RAW.
     let protocol = Some(socket2::Protocol::from(255));
@@ -97,7 +98,7 @@ fn send(socket: &socket2::Socket, packet: &[u8]) {
     let _ = socket.send_to(packet, &SocketAddr::new(Ipv6Addr::from(to).into(), 0).into());
 }
 
-/// Ends threads when it is dropped, also where a test fails.
+/// Stops threads when dropped, so also if a test fails.
 pub(crate) struct AtEnd<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -106,7 +107,7 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// How many packets for an address come over a node's radio until told to stop.
+/// Counts packets for an address on a node's radio until `stop`.
 pub(crate) fn seen(node: &Netns, address: Ipv6Addr, stop: &AtomicBool) -> usize {
     let mut socket = node.run(|| PacketSocket::open("wlan")).unwrap().unwrap();
     let (mut seen, mut frame) = (0, [0; 2_048]);
@@ -119,7 +120,7 @@ pub(crate) fn seen(node: &Netns, address: Ipv6Addr, stop: &AtomicBool) -> usize 
     seen
 }
 
-/// The victim, who talks all the time, and what the forger sees of that.
+/// The victim, which sends all the time, and the forger.
 struct Stage {
     domain: Domain,
     victim: Ipv6Addr,
@@ -127,7 +128,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The victim attaches to the first access, the forger to this one.
+    /// Attaches the victim to the first access and the forger to this one.
     fn of(domain: Domain, (access, coa): (&'static str, &str)) -> Stage {
         domain.attach("host:wlan", "wlan1");
         domain.is_bound(FIRST, GATEWAYS[0]);
@@ -144,7 +145,8 @@ impl Stage {
         Ipv6Addr::from(segments)
     }
 
-    /// Sends what `packets` makes of a number, four seconds long, while the victim talks. Returns how often.
+    /// Sends the packets that `packets` makes of increasing numbers for four seconds while the victim sends. Returns
+    /// the number of rounds.
     fn forge(&self, what: &str, packets: impl Fn(u16) -> Vec<Vec<u8>> + Sync) -> u64 {
         let voice = Voice::start(self.domain.node("host"), self.domain.node("cn"), cn());
         let stop = AtomicBool::new(false);
@@ -180,14 +182,15 @@ impl Stage {
         u64::from(sent)
     }
 
-    /// Waits until a daemon has counted as many; the first few may wait for the neighbour's address in vain.
+    /// Waits until a daemon has counted `sent` messages. Up to ten may be missing: the first few may be lost while the
+    /// neighbour's address is resolved.
     fn counted(daemon: &Daemon, reason: &str, sent: u64) {
         daemon.wait("each forged message is counted", |status| drops(status, reason) + 10 >= sent);
     }
 }
 
-/// From the victim's access or another one of the same node, which is another gateway's: revocations, and notifications that the
-/// victim's prefix, or its address alone, is the forger's.
+/// Forges from the victim's access, and from the access of the node's other gateway: revocations, and notifications
+/// that the victim's prefix, or its address alone, belongs to the forger.
 fn cannot_signal(datapath: &'static str) {
     let _turn = crate::among_others();
     for access in ACCESSES {
@@ -204,7 +207,7 @@ fn cannot_signal(datapath: &'static str) {
             };
             GATEWAYS.into_iter().flat_map(to).collect()
         });
-        // Both hear all that comes to the node.
+        // Both gateways receive all packets that arrive at the node.
         for gateway in stage.domain.mags.values() {
             Stage::counted(gateway, "from_host", 6 * sent);
         }
@@ -221,7 +224,7 @@ fn no_host_signals_in_the_anchors_name_in_user_space() {
     cannot_signal("user");
 }
 
-/// Who is registered at a function: its name, and where it is.
+/// Finds a client registered at a function: its name and its address.
 fn registered(function: &Value, name: &str) -> Option<(String, SocketAddr)> {
     let mut all = function["registered"].as_array()?.iter();
     let found = all.find(|one| one["mihf_id"].as_str().unwrap().starts_with(name))?;
@@ -229,7 +232,7 @@ fn registered(function: &Value, name: &str) -> Option<(String, SocketAddr)> {
     Some((text("mihf_id"), text("address").parse().unwrap()))
 }
 
-/// A whole packet with a frame from one to another.
+/// A complete IPv6 packet with a frame from one party to another.
 fn frame(
     (from, at): (&str, SocketAddr),
     (to, there): (&str, SocketAddr),
@@ -252,7 +255,7 @@ fn link() -> LinkId {
     LinkId { link_type: LinkType::ETHERNET, address: LinkAddress::mac(LINK) }
 }
 
-/// Switches the victim's access off.
+/// An order to switch off the victim's access.
 fn order() -> Vec<Tlv> {
     let action = LinkActionRequest {
         link: link(),
@@ -264,7 +267,7 @@ fn order() -> Vec<Tlv> {
     vec![Tlv::LinkActionsList(vec![action])]
 }
 
-/// The victim has left.
+/// A report that the victim has left.
 fn left() -> Vec<Tlv> {
     let victim = [2, 0x5e, 0x67, 1, 0, 0];
     vec![
@@ -274,8 +277,8 @@ fn left() -> Vec<Tlv> {
     ]
 }
 
-/// The victim's node with a function that takes orders for its accesses. The victim's gateway and the anchor hear of hosts from it.
-/// Where that is `late`, the access is there only when all of them run.
+/// Starts the victim's node with a function that accepts orders for its accesses and reports hosts to the victim's
+/// gateway and to the anchor. If `late`, the access appears only after all daemons run.
 fn with_functions(datapath: &'static str, late: bool) -> Option<(Domain, [Daemon; 2])> {
     let mut domain = Domain::empty(datapath)?;
     if late {
@@ -309,7 +312,8 @@ fn with_functions(datapath: &'static str, late: bool) -> Option<(Domain, [Daemon
     Some((domain, [function, sap]))
 }
 
-/// Orders and deregistrations in the anchor's name to the function, reports in the function's name to gateway and anchor.
+/// Forges orders and deregistrations from the anchor to the function, and reports from the function to the gateway and
+/// the anchor.
 fn cannot_tell(datapath: &'static str, accesses: &[(&'static str, &str)], late: bool) {
     let _turn = crate::among_others();
     for access in accesses.iter().copied() {
@@ -345,7 +349,7 @@ fn cannot_tell(datapath: &'static str, accesses: &[(&'static str, &str)], late: 
         });
         Stage::counted(&function, "from_host", 4 * sent);
         Stage::counted(&stage.domain.mags["wlan1"], "from_host", sent);
-        // That to the anchor would leave by the forger's gateway.
+        // The report to the anchor would have to leave by the forger's gateway.
         Stage::counted(&stage.domain.mags[access.0], "inner_source", sent);
         let status = function.status();
         assert!(registered(&status, lma).is_some(), "{status}");

@@ -1,5 +1,5 @@
-//! Hosts at gateways of Proxy Mobile IPv6 have their own packets, all of them, and no others: when a second one comes, when they
-//! solicit without saying who they are, when routes lead the wrong way, and when the anchor has lost its state.
+//! Hosts at Proxy Mobile IPv6 gateways receive all their own packets and no others: when a second host arrives, when
+//! hosts solicit without a link-layer address, when routes are wrong, and when the anchor has lost its state.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,8 @@ use crate::pmip_forged::{AtEnd, seen};
 use crate::traffic::{Voice, udp};
 use crate::world::{SEGUE, text, wait_for};
 
-/// A gateway that leads whatever comes to the one host that it serves, since the anchor does not tell it of flows.
+/// A gateway with `forward_all` sends every packet to the one host that it serves, since the anchor sends it no flow
+/// information.
 fn has_one_host(datapath: &'static str) {
     let _turn = crate::among_others();
     let Some(mut domain) = Domain::empty(datapath) else { return };
@@ -45,7 +46,7 @@ fn has_one_host(datapath: &'static str) {
     assert!(binding(&status, OTHER).is_none(), "{status}");
     let status = domain.mags["wlan1"].status();
     assert_eq!((&status["host_count"], &status["hosts"][0]["llid"]), (&1.into(), &FIRST.into()));
-    // Once the first is served no more, the second one is.
+    // Once the first host is no longer served, the second one is.
     assert!(domain.lma().cli(&["pmip", "revoke", "alice@example.org"]).status.success());
     domain.is_bound(OTHER, "fd00:2::2");
     domain.address("other", "wlan");
@@ -61,7 +62,7 @@ fn a_gateway_that_forwards_everything_refuses_a_second_host_in_user_space() {
     has_one_host("user");
 }
 
-/// Has a radio's system solicit no routers.
+/// Keeps a radio's system from soliciting routers.
 fn solicits_nothing() {
     link::sysctl("net/ipv6/conf/wlan/router_solicitations", "0").unwrap();
 }
@@ -80,7 +81,7 @@ fn solicitation(mac: [u8; 6], from: Ipv6Addr) -> Vec<u8> {
     frame
 }
 
-/// The link-layer address of a node's radio, and its address of link scope.
+/// The link-layer address and the link-local address of a node's radio.
 fn station(node: &Netns) -> ([u8; 6], Ipv6Addr) {
     let links = node.run(link::links).unwrap().unwrap();
     let radio = links.into_iter().find(|link| link.name == "wlan").unwrap();
@@ -93,7 +94,8 @@ fn station(node: &Netns) -> ([u8; 6], Ipv6Addr) {
     (radio.mac, link_local.unwrap())
 }
 
-/// Hosts whose systems solicit no router by themselves do so without an option, one from its address and one from none.
+/// Hosts whose systems do not solicit routers send solicitations without an option, one from its address and one from
+/// the unspecified address.
 fn is_answered_by_frame(datapath: &'static str) {
     let _turn = crate::among_others();
     let Some(mut domain) = Domain::new(datapath, &[]) else { return };
@@ -108,7 +110,7 @@ fn is_answered_by_frame(datapath: &'static str) {
         let from = if unspecified { Ipv6Addr::UNSPECIFIED } else { link_local };
         let mut socket = node.run(|| PacketSocket::open("wlan")).unwrap().unwrap();
         let frame = solicitation(mac, from);
-        // The cell may take a moment to carry frames.
+        // The cell may take a moment before it carries frames.
         let (mut sent, mut frames) = (None::<Instant>, Vec::new());
         wait_for("a router advertisement", || {
             if sent.is_none_or(|sent| sent.elapsed() > Duration::from_secs(1)) {
@@ -175,14 +177,15 @@ fn a_gateway_whose_anchor_is_behind_an_access_does_not_run() {
     assert_eq!((code, said.lines().count(), said.contains(SAID)), (2, 1, true), "{said}");
     let (code, said) = segue(left, &["check", file]);
     assert!(code != 0 && said.contains(SAID), "{code} {said}");
-    // Elsewhere nothing can be said of routes.
+    // On other machines the check cannot judge the routes.
     assert_eq!(segue(domain.node("right"), &["check", file]).0, 0);
     expect(&doctor(left, &["-c", file]).1, "anchor", "todo", SAID);
     route("del");
     domain.start("mag", "wlan1", "");
 }
 
-/// The longest time in which a silent host hears nothing of fifty datagrams a second, while `meanwhile` lasts and after it.
+/// The longest time in which a silent host misses its fifty datagrams per second, during `meanwhile` and for eight
+/// seconds afterwards.
 fn longest_silence(domain: &Domain, to: Ipv6Addr, meanwhile: impl FnOnce()) -> Duration {
     let near = udp(domain.node("host"), SocketAddr::new(to.into(), 0));
     let at = near.local_addr().unwrap();
@@ -212,14 +215,14 @@ fn longest_silence(domain: &Domain, to: Ipv6Addr, meanwhile: impl FnOnce()) -> D
     })
 }
 
-/// The anchor is killed and starts without its state; a host talks, or only listens. By heartbeats alone its gateway would notice
-/// up to half a minute later.
+/// Kills the anchor and starts it without its state, while a host sends or only listens. By heartbeats alone, its
+/// gateway would notice up to half a minute later.
 fn forgets_everything(datapath: &'static str, silent: bool) {
     const BAR: Duration = Duration::from_secs(8);
     let _turn = crate::among_others();
     let Some(mut domain) = Domain::empty(datapath) else { return };
     let content = std::fs::read_to_string(example("lma.toml")).unwrap();
-    // Only gateways that are named one by one can be told.
+    // The anchor can only notify gateways that its file lists as single addresses.
     let one = if silent { "[\"fd00:2::2\"]" } else { "[\"fd00:2::/64\", \"fd00:3::/64\"]" };
     let content = content.replace("[\"fd00:2::/64\", \"fd00:3::/64\"]", one);
     domain.lma = Some(domain.start_with("lma", "lma", &content));
@@ -227,7 +230,7 @@ fn forgets_everything(datapath: &'static str, silent: bool) {
     domain.attach("host:wlan", "wlan1");
     domain.is_bound(FIRST, "fd00:2::2");
     let address = domain.address("host", "wlan");
-    // The gateway has asked, so that the next heartbeat is far.
+    // The gateway has just sent a heartbeat, so the next one is far off.
     std::thread::sleep(Duration::from_secs(2));
     let lma = domain.lma.take().unwrap();
     let start_again = |mut lma: crate::world::Daemon| {

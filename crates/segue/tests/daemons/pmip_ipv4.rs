@@ -1,5 +1,5 @@
-//! Proxy Mobile IPv6 with anchor and gateways over IPv4 (RFC 5844), with a NAT between them and without, and with tunnels of GRE
-//! (RFC 5845), end to end.
+//! Proxy Mobile IPv6 end to end with anchor and gateways over IPv4 (RFC 5844), with and without a NAT between them, and
+//! with GRE tunnels (RFC 5845).
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::pmip::{Domain, FIRST, cn, example, walks};
 use crate::traffic::{Stream, UdpEcho, one_datagram};
 use crate::world::{text, wait_for};
 
-/// Addresses of the example's domain, and what they are over IPv4.
+/// Addresses of the example's domain and their IPv4 replacements.
 const ADDRESSES: [(&str, &str); 7] = [
     ("fd00:1::1", "10.1.0.1"),
     ("fd00:1::2", "10.1.0.2"),
@@ -28,7 +28,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(example(name)).unwrap()
 }
 
-/// The example's network, whose routers speak nothing but IPv4 with each other.
+/// The example's network with routers that use only IPv4 between each other.
 fn network() -> String {
     let mut text = read("lab.toml");
     for (v6, v4) in ADDRESSES {
@@ -40,12 +40,12 @@ fn network() -> String {
     text.replace(", \"fd00:3::3/64\"", "")
 }
 
-/// A daemon's file over IPv4.
+/// The example's file for a daemon, over IPv4.
 fn file(name: &str) -> String {
     ADDRESSES.iter().fold(read(name), |text, (v6, v4)| text.replace(v6, v4))
 }
 
-/// The domain with the anchor, for gateways at these addresses, and gateways with further keys.
+/// Starts the domain with an anchor for gateways at these addresses, and with further keys for the gateways.
 pub(crate) fn domain(
     datapath: &'static str,
     gateways: &str,
@@ -62,7 +62,7 @@ pub(crate) fn domain(
     Some(domain)
 }
 
-/// What comes to the anchor and goes from there, in a capture.
+/// A capture of packets from and to the anchor.
 struct Capture {
     tshark: Child,
     file: std::path::PathBuf,
@@ -72,7 +72,7 @@ impl Capture {
     fn start(domain: &Domain, node: &Netns, interface: &str) -> Option<Capture> {
         let file = domain.dir.path().join("capture.pcap");
         let mut tshark = node.command("tshark");
-        // Full packets of the stream are many, and show nothing that its other ones do not.
+        // Full-size packets of the stream are many, and show nothing that its short ones do not.
         tshark.args(["-q", "-f", "less 300", "-i", interface, "-w"]).arg(&file);
         let Ok(tshark) = tshark.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
             println!("skipped: there is no tshark");
@@ -82,7 +82,7 @@ impl Capture {
         Some(Capture { tshark, file })
     }
 
-    /// Ends it: how many of the packets fit each of these filters.
+    /// Ends the capture; returns how many packets match each filter.
     fn end<const N: usize>(mut self, filters: [&str; N]) -> [usize; N] {
         kill(Pid::from_raw(self.tshark.id().cast_signed()), Signal::SIGINT).unwrap();
         wait_for("the capture's end", || self.tshark.try_wait().unwrap().is_some());
@@ -133,7 +133,7 @@ fn a_stock_host_moves_between_gateways_that_are_reached_over_ipv4_in_user_space(
     moves_over_ipv4("user");
 }
 
-/// Both gateways are behind one address of the router before the anchor.
+/// Both gateways are behind one address of the router next to the anchor.
 fn moves_behind_a_nat(datapath: &'static str) {
     let _turn = crate::among_others();
     let anchor = "nat_keepalive = \"3s\"\n";
@@ -144,7 +144,7 @@ fn moves_behind_a_nat(datapath: &'static str) {
     };
     nft("add table ip nat; add chain ip nat out { type nat hook postrouting priority srcnat; }; \
          add rule ip nat out oifname \"lma\" masquerade");
-    // What is behind a NAT cannot be reached but through it.
+    // As behind a real NAT, packets from the anchor's side pass only if they belong to a mapping.
     nft("add table ip shut; add chain ip shut through { type filter hook forward priority 0; }; \
          add rule ip shut through iifname \"lma\" ct state new drop");
     let capture = Capture::start(&domain, domain.node("lma"), "core");
@@ -160,7 +160,7 @@ fn moves_behind_a_nat(datapath: &'static str) {
         assert_eq!((malformed, plain), (0, 0));
         assert!(messages >= 8 && packets > 100, "{messages} {packets}");
     }
-    // The router forgets everything: keepalives open it again, from another port.
+    // The router loses all mappings: keepalives create new ones, from another port.
     let port = |status: &Value| status["tunnels"][0]["form"].as_str().unwrap().to_owned();
     let before = port(&domain.lma().status());
     assert!(before.starts_with("udp "), "{before}");
@@ -175,7 +175,7 @@ fn moves_behind_a_nat(datapath: &'static str) {
     let status = domain.lma().wait("the other port", |status| port(status) != before);
     println!("{datapath}: from {before} to {}", port(&status));
     stream.flows_on(100_000);
-    // An anchor that starts anew finds the way again.
+    // A restarted anchor finds the way again.
     domain.lma.as_mut().unwrap().end(Signal::SIGKILL);
     let lma = file("lma.toml").replace("\"fd00:2::/64\", \"fd00:3::/64\"", "\"10.1.0.2\"");
     domain.lma = Some(domain.start_with("lma", "lma", &format!("{anchor}{lma}")));
@@ -212,7 +212,7 @@ fn moves_with_keys(datapath: &'static str) {
         assert_eq!((malformed, plain), (0, 0));
         assert!(keys >= 8 && packets > 100, "{keys} {packets}");
     }
-    // A gateway that starts anew has the keys that it had.
+    // A restarted gateway has the same keys as before.
     domain.mags.get_mut("wlan2").unwrap().end(Signal::SIGKILL);
     domain.mags.insert("wlan2", domain.start("mag", "wlan2", more));
     let echo = UdpEcho::start(domain.node("cn"), cn());

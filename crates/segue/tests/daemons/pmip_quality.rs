@@ -1,4 +1,4 @@
-//! Flows of Proxy Mobile IPv6 that go where they are served best: the ways to gateways are measured, and one may fall silent.
+//! Proxy Mobile IPv6 flows use the path with the best quality: paths to gateways are measured, and one may fall silent.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ fn quality<'a>(status: &'a Value, proxy_coa: &str) -> &'a Value {
     &all.find(|tunnel| tunnel["proxy_coa"] == proxy_coa).unwrap()["quality"]
 }
 
-/// Waits until all flows go over an interface.
+/// Waits until `flows` flows use an interface.
 fn go_over(domain: &Domain, llid: &str, flows: usize) {
     domain.lma().wait("all flows", |status| {
         let bid = binding(status, llid).map(|at| &at["bid"]);
@@ -54,7 +54,7 @@ fn flows_go_where_the_gateway_is_nearest_and_leave_one_that_is_not_reached(datap
         let rtt_ms = quality(&status, coa)["rtt_ms"].as_f64().unwrap();
         assert!((least..least + 30.0).contains(&rtt_ms), "{coa}: {rtt_ms} ms");
     }
-    // Whoever decides is told of it.
+    // Decision programs receive the measurement.
     let lines = UnixStream::connect(&socket).unwrap();
     lines.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let lines = BufReader::new(lines).lines();
@@ -64,7 +64,7 @@ fn flows_go_where_the_gateway_is_nearest_and_leave_one_that_is_not_reached(datap
     assert_eq!(event.unwrap()["state"], "up");
     drop(events);
 
-    // What the host sends has the address of its first interface, whose gateway is far.
+    // The host sends from the address of its first interface, whose gateway is far.
     let (host, far) = (domain.node("host"), domain.node("cn"));
     let stream = Stream::start(host, far, cn(), Duration::from_millis(2));
     let voice = Voice::start(host, far, cn());

@@ -1,4 +1,4 @@
-//! Proxy Mobile IPv6 with servers that know its hosts: gateways and anchors before FreeRADIUS.
+//! Proxy Mobile IPv6 with RADIUS servers that authorize hosts: gateways and anchors as clients of FreeRADIUS.
 
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
@@ -12,11 +12,11 @@ use crate::radius_server::{Capture, RadiusServer, SECRET, installed};
 use crate::traffic::Stream;
 use crate::world::{Daemon, wait_for};
 
-/// The address of the node with the servers, as gateways and the anchor reach it.
+/// The address of the servers' node, as gateways and the anchor reach it.
 const AT_GATEWAYS: &str = "fd00:2::1";
 const AT_ANCHOR: &str = "fd00:1::2";
 
-/// Somebody that a gateway may serve.
+/// A user that a gateway may serve.
 const ALICE: &str = r#"
 02-5E-67-01-00-00 Cleartext-Password := "02-5E-67-01-00-00"
   Mobile-Node-Identifier = "alice@example.org",
@@ -25,10 +25,10 @@ const ALICE: &str = r#"
   Session-Timeout = 3600
 "#;
 
-/// What shows soon whether a server answers.
+/// Short timeouts, to notice quickly whether a server answers.
 const HASTY: &str = "timeout = \"200ms\"\ntries = 2\nhold_off = \"1s\"\n";
 
-/// The domain, if it can be had.
+/// The domain over user space; `None` if the requirements are missing.
 fn domain() -> Option<Domain> {
     domain_over("user")
 }
@@ -48,7 +48,7 @@ fn secret(domain: &Domain, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A `[[radius.server]]`, which is told of sessions at the next port.
+/// A `[[radius.server]]` table with accounting at the next port.
 fn table(domain: &Domain, address: &str, port: u16) -> String {
     table_with(&secret(domain, "secret", &format!("{SECRET}\n")), address, port)
 }
@@ -66,7 +66,7 @@ fn anchor(domain: &mut Domain, tables: &str) {
     domain.lma = Some(domain.start_with("lma", "lma", &format!("{text}\n{tables}")));
 }
 
-/// A gateway at the first access without the hosts of its example.
+/// A gateway at the first access, without the hosts listed in its example.
 fn gateway(domain: &Domain, tables: &str) -> Daemon {
     let text = std::fs::read_to_string(example("wlan1.toml")).unwrap();
     let (text, _) = text.split_once("# The radios").unwrap();
@@ -81,7 +81,7 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// The records of a status, such as `Start`.
+/// The records of one status type, such as `Start`.
 fn of_status(server: &RadiusServer, status: &str) -> Vec<String> {
     let line = format!("\tAcct-Status-Type = {status}\n");
     server.records().into_iter().filter(|record| record.contains(&line)).collect()
@@ -93,7 +93,7 @@ fn value(record: &str, attribute: &str) -> Option<String> {
     record.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
 }
 
-/// What a record says that a session has carried: from the host and to it.
+/// The octets that a record reports for a session: from the host and to it.
 fn octets(record: &str) -> [u64; 2] {
     ["Input", "Output"].map(|way| {
         let number = |of: &str| value(record, &format!("Acct-{way}-{of}"));
@@ -161,7 +161,7 @@ fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for(
     ] {
         assert_eq!(value(stop, attribute).as_deref(), Some(expected), "{attribute}: {stop}");
     }
-    // What it has carried: the stream's octets both ways, and their headers, in no more packets than those were.
+    // The octets carried: the stream's data in both directions with its headers.
     let [input, output] = octets(stop);
     for octets in [input, output] {
         assert!((300_000..5_000_000).contains(&octets), "{stop}");
@@ -169,7 +169,7 @@ fn a_host_has_the_name_and_the_prefix_that_freeradius_says_and_is_accounted_for(
     let interim = of_status(&freeradius, "Interim-Update");
     let so_far: Vec<[u64; 2]> = interim.iter().map(|record| octets(record)).collect();
     assert!(so_far.is_sorted(), "{so_far:?}");
-    // All that was said, in the eyes of a dissector that knows the secret.
+    // All messages, checked by a dissector that knows the secret.
     let (all, wrong) = capture.read();
     assert!(all.len() >= 10, "{all:?}");
     assert_eq!(wrong, [""; 0]);
@@ -238,7 +238,7 @@ fn without_an_answer_nothing_is_served_and_the_host_is_asked_about_when_it_is_he
     let status = mag.wait("nobody answers", |s| count(&server(s, 0)["unanswered"]) > 0);
     assert_eq!(binding(&domain.lma().status(), FIRST), None, "{status:#}");
     let _freeradius = server_at(&domain, 1812, ALICE);
-    // It comes again, and is heard.
+    // The host attaches again, and is authorized.
     domain.lab.detach("host:wlan", None).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1_200));
     domain.attach("host:wlan", "wlan1");
@@ -260,7 +260,7 @@ fn a_session_that_is_over_ends_and_the_host_has_another_one() {
     wait_for("two sessions", || of_status(&freeradius, "Start").len() >= 2);
     let stop = &of_status(&freeradius, "Stop")[0];
     assert_eq!(value(stop, "Acct-Terminate-Cause").as_deref(), Some("Session-Timeout"));
-    // From the anchor's answer on, which came a moment after the server's.
+    // The session starts with the anchor's answer, which came a moment after the server's.
     let lasted: u64 = value(stop, "Acct-Session-Time").unwrap().parse().unwrap();
     assert!(lasted <= 2, "{stop}");
     let starts = of_status(&freeradius, "Start");
@@ -284,7 +284,7 @@ fn a_gateway_that_starts_again_asks_about_the_hosts_that_it_has() {
     mag.wait("it has asked", |status| count(&server(status, 0)["answers"]) == 1);
     wait_for("another start", || of_status(&freeradius, "Start").len() == 2);
     assert_eq!(of_status(&freeradius, "Accounting-On").len(), 2);
-    // Nobody knows the host any longer.
+    // The server no longer knows the host.
     drop((mag, freeradius));
     std::fs::remove_dir_all(domain.dir.path().join("radius1812")).unwrap();
     let _freeradius = server_at(&domain, 1812, "");
@@ -367,7 +367,7 @@ alice@example.org Service-Type == Authorize-Only, Auth-Type := Accept
     mag.wait("it is not served", |status| {
         status["hosts"].as_array().unwrap().iter().all(|host| host["llid"] != OTHER)
     });
-    // Once more when its time is over: it may stay.
+    // The anchor asks again when the session time ends; the host may stay.
     domain
         .lma()
         .wait("it is asked about again", |status| count(&server(status, 0)["answers"]) >= 3);
@@ -403,7 +403,7 @@ fn what_a_host_carries_is_accounted_for_at_the_anchor_over_moves(datapath: &'sta
     let freeradius = server_at(&domain, 1812, users);
     let tables = format!("[radius]\n{}", table(&domain, AT_ANCHOR, 1812));
     let text = std::fs::read_to_string(example("lma.toml")).unwrap();
-    // Flows have counts of their own, and end before the session does.
+    // Flows are counted separately, and end before the session does.
     let keys = "every_flow = true\nflow_idle = \"1s\"\ndelete_delay = \"3s\"\n";
     domain.lma = Some(domain.start_with("lma", "lma", &format!("{keys}{text}\n{tables}")));
     for access in ["wlan1", "wlan2"] {

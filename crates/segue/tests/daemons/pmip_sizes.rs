@@ -1,4 +1,4 @@
-//! A way between gateway and anchor of Proxy Mobile IPv6 that is narrower than both ends' links.
+//! A path between gateway and anchor of Proxy Mobile IPv6 that is narrower than the links at both ends.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,14 +20,14 @@ over_both! { among_others:
     a_message_that_quotes_no_packet_of_a_tunnel_changes_nothing
 }
 
-/// What is around packets, and the bytes that it takes.
+/// Encapsulations and their overhead in bytes.
 const FORMS: [(&str, u32); 4] = [("ip", 40), ("gre", 48), ("ip over IPv4", 20), ("udp", 28)];
 
 fn start(datapath: &'static str, form: &str) -> Option<Domain> {
     start_at(datapath, form, "wlan1")
 }
 
-/// With a host at one of the gateways.
+/// Starts a domain with a host attached to `access`.
 pub(crate) fn start_at(datapath: &'static str, form: &str, access: &str) -> Option<Domain> {
     let over_v4 =
         |anchor, more| pmip_ipv4::domain(datapath, "\"10.2.0.2\", \"10.3.0.2\"", anchor, more);
@@ -51,7 +51,7 @@ pub(crate) fn start_at(datapath: &'static str, form: &str, access: &str) -> Opti
     Some(domain)
 }
 
-/// The address at which hosts of the first gateway are registered.
+/// The registered address of the first gateway.
 pub(crate) fn coa_of(form: &str) -> &'static str {
     if form == "udp" || form.ends_with("IPv4") { "10.2.0.2" } else { "fd00:2::2" }
 }
@@ -61,12 +61,12 @@ pub(crate) fn ip(node: &Netns, line: &str) {
     assert!(output.status.success(), "{line}: {}", text(&output.stderr));
 }
 
-/// From now on the router between gateways and anchor refuses packets larger than `bytes`, and says so.
+/// Makes the router between gateways and anchor refuse packets larger than `bytes`, with an ICMP error.
 fn narrow(domain: &Domain, bytes: u32) {
     narrow_towards(domain, &["lma", "left"], bytes);
 }
 
-/// The same of packets that leave it there.
+/// Like [`narrow`], for packets that leave the router by these devices.
 pub(crate) fn narrow_towards(domain: &Domain, devices: &[&str], bytes: u32) {
     let core = domain.node("core");
     let addresses = core.run(|| segue_linux::link::addresses().unwrap()).unwrap();
@@ -74,7 +74,7 @@ pub(crate) fn narrow_towards(domain: &Domain, devices: &[&str], bytes: u32) {
         let index = core.run(|| segue_linux::link::index_of(device).unwrap()).unwrap();
         let own = addresses.iter().filter(|address| address.index == index);
         for to in own.map(|address| address.prefix.network()) {
-            // Metrics of the links' own routes.
+            // The metrics of the links' own routes, which the command replaces.
             let (family, metric) = if to.addr.is_ipv6() { ("-6", "256") } else { ("-4", "0") };
             let line =
                 format!("{family} route replace {to} dev {device} metric {metric} mtu {bytes}");
@@ -127,29 +127,29 @@ fn a_backhaul_that_is_narrow_from_the_start_is_advertised_and_segments_fit_it(
     datapath: &'static str,
 ) {
     let Some(domain) = start(datapath, "ip") else { return };
-    // As with PPPoE: the gateway's own link is narrow, and the router's towards it.
+    // As with PPPoE, the gateway's own link is narrow, and so is the router's link towards it.
     for (node, device) in [("left", "core"), ("core", "left")] {
         ip(domain.node(node), &format!("link set {device} mtu 1400"));
     }
     let (host, far) = (domain.node("host"), domain.node("cn"));
     wait_for("the host is told", || route_mtu(host, cn()) == 1_360);
-    // Nothing too large comes to the anchor either.
+    // No packet that is too large reaches the anchor either.
     deafen(far);
     Stream::start(host, far, cn(), Duration::from_millis(2)).flows_on(1 << 20);
     assert_eq!(drops(&domain.lma().status(), "too_big"), 0);
-    // A wider way is used again.
+    // A larger MTU is adopted again.
     for (node, device) in [("left", "core"), ("core", "left")] {
         ip(domain.node(node), &format!("link set {device} mtu 1500"));
     }
     wait_for("the host is told", || route_mtu(host, cn()) == 1_452);
 }
 
-/// Neither end of a connection hears of it: the anchor lowers the segment sizes that they announce.
+/// Neither end of a connection learns the size: the anchor clamps the segment sizes that they announce.
 fn connections_fit_a_way_down_that_narrowed_though_servers_hear_no_icmp(datapath: &'static str) {
     let Some(domain) = start(datapath, "ip") else { return };
     let (host, far) = (domain.node("host"), domain.node("cn"));
     narrow_towards(&domain, &["left"], 1_400);
-    // The anchor learns it from the first packet that is too large.
+    // The anchor learns the size from the first packet that is too large.
     let echo = UdpEcho::start(far, cn());
     let socket = udp(host, any(cn()));
     domain.lma().wait("the anchor learns it", |status| {
@@ -195,7 +195,7 @@ fn a_message_that_quotes_no_packet_of_a_tunnel_changes_nothing(datapath: &'stati
     ] {
         send(&quote(from, to, next));
     }
-    // They are read in order.
+    // The messages are read in order, and none may have an effect.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!((size(), drops(&domain.lma().status(), "too_big")), (1_460, 0));
     send(&quote("fd00:1::1", "fd00:2::2", 41));

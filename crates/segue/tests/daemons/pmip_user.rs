@@ -1,4 +1,4 @@
-//! What whoever runs Proxy Mobile IPv6 sees of it: pages, warnings, and what a killed gateway leaves.
+//! What the operator of Proxy Mobile IPv6 sees: pages, warnings, and the leftovers of a killed gateway.
 
 use std::process::Command;
 
@@ -57,7 +57,7 @@ fn anchors_and_gateways_have_pages_that_a_person_can_read() {
         for page in watched {
             assert!(page[0].starts_with(&format!("{role}, up ")), "{page:?}");
         }
-        // What is for tunnels of hosts is said to be.
+        // Verbs for tunnels of hosts say so.
         for args in [&["handover", "--auto"][..], &["keepalive", "wlan", "on"], &["paths"]] {
             let output = daemon.cli(args);
             let said = text(&output.stderr);
@@ -92,7 +92,7 @@ fn what_a_file_names_and_the_machine_does_not_have_is_told_at_the_start() {
     ] {
         assert!(log.contains(part), "{part}: {log}");
     }
-    // Who has all that it needs hears nothing.
+    // A gateway with nothing missing logs no warning.
     let right = domain.start("mag", "wlan2", "");
     assert!(!right.log().contains("none of this") && !right.log().contains("no such interface"));
 }
@@ -109,11 +109,11 @@ fn an_access_gets_the_address_back_that_it_had_before_a_gateway_was_killed() {
     let mut gateway = domain.start("mag", "wlan1", "");
     assert_eq!(mac(), FIXED_MAC);
     gateway.end(Signal::SIGKILL);
-    // The next one knows it.
+    // The next gateway restores the address.
     let mut gateway = domain.start("mag", "wlan1", "");
     assert!(gateway.end(Signal::SIGTERM).success());
     assert_eq!(mac(), own);
-    // Without a next one, `segue clean` does, where it finds the state.
+    // Without another gateway, `segue clean` restores the address if it finds the state.
     let clean = |more: &[&str]| {
         let mut clean = domain.node("left").command(SEGUE);
         text(&clean.arg("clean").args(more).output().unwrap().stdout)
