@@ -18,7 +18,7 @@ fn decode(args: &[&str], input: &[u8]) -> Output {
     command.arg("decode").args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A run that refuses its arguments does not read.
+    // A run that refuses its arguments does not read its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -143,7 +143,7 @@ fn packets_of_others_are_counted_and_messages_chosen() {
     let groups = list(&["--only", "mobility,nd"]);
     assert_eq!(groups, list(&[]));
     assert_eq!(list(&["--only", "radius"]), [Value::Null; 0]);
-    // Of a link layer that is not known, packets are counted.
+    // Packets with an unknown link type are only counted.
     let mut unknown = fs::read(path).unwrap();
     unknown[20..22].copy_from_slice(&[147, 0]);
     let text = ok(&["-"], &unknown);

@@ -1,14 +1,13 @@
-//! The demonstration itself, shortened: what it promises must hold on this machine.
+//! Runs the demonstration in a shortened form: its promises must hold on this machine.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs it with a short course; returns the result as JSON, and whether it reported success.
+/// Runs it with a short course. Returns the result as JSON, and whether it reported success.
 fn demonstrate(datapath: &str) -> (Value, bool) {
     let out = tempfile::Builder::new().prefix("segue-demo").tempdir().expect("a directory");
-    // Five seconds are judged before the silence: an idle path may wait that long for its next
-    // probe.
+    // Five seconds before the silence are judged: an idle path may wait that long for its next probe.
     let course = ["--silent-at", "8s", "--back-at", "11s", "--until", "15s"];
     let run = Command::new(env!("CARGO_BIN_EXE_segue"))
         .env("COLUMNS", "1000")
@@ -52,11 +51,11 @@ fn no_connection_breaks_and_the_flows_move_within_the_bound_and_back() {
         assert!(result["tcp"]["bytes"].as_u64() > Some(1_000_000), "{}", result["tcp"]);
         assert!(result["datapath"].as_str().is_some_and(|d| d.starts_with(datapath)), "{result}");
         let handovers = result["handovers"].as_array().expect("a list");
-        // A response under way when the silence begins makes the uplink's death show first.
+        // If a response is in flight when the silence begins, the uplink's outage is detected first.
         let forced = handovers.iter().find(|h| h["detection_ms"].is_number());
         let forced = forced.expect("a forced handover");
         let figure = |key: &str| forced[key].as_f64().unwrap_or_else(|| panic!("{key}: {forced}"));
-        // A busy machine delays the verdict: a second is allowed for that, and the figure is printed.
+        // A busy machine delays detection: allow one second for that, and print the figure.
         assert!(figure("detection_ms") <= figure("bound_ms") + 1_000.0, "{forced}");
         for key in ["at_s", "udp_gap_up_ms", "udp_gap_down_ms", "tcp_stall_ms", "packets_lost"] {
             assert!(figure(key) >= 0.0);

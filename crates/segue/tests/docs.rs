@@ -1,4 +1,4 @@
-//! The program accepts the example files, and the documentation names every key.
+//! The program accepts the example files, and the documentation covers every key.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A socket cannot be created here: a daemon that has accepted its configuration stops at this
-/// point, before it changes anything in the system.
+/// No socket can be created at this path: a daemon that accepts its configuration fails here,
+/// before it changes anything in the system.
 const NO_SOCKET: &str = "/dev/null/segue.sock";
 
 const ROLES: [&str; 6] = ["host", "anchor", "pmip-lma", "pmip-mag", "mih-function", "mih-link-sap"];
@@ -23,7 +23,7 @@ fn the_examples_are_taken_as_they_stand() {
 #[test]
 fn the_examples_are_taken_with_every_default_written_out() {
     for role in ROLES {
-        // A gateway's [mih] needs the access whose hosts it reports.
+        // A gateway's [mih] requires the access whose hosts are reported.
         let text = example(role).replace("\n# [[access]]\n# interface", "\n[[access]]\ninterface");
         let text = text.replace("\n# proxy_coa", "\nproxy_coa").replace("\n# attach", "\nattach");
         let text: String = text.lines().map(|line| uncommented(line) + "\n").collect();
@@ -65,11 +65,11 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         ("mih-link-sap", ""),
         ("mih-link-sap", "[[link]]"),
     ] {
-        // The program names the valid keys.
+        // The error message lists the valid keys.
         let error = stopped_by(role, &format!("{table}\nno_such_key = 1\n"));
         let (_, expected) = error.split_once("expected one of").unwrap_or_default();
         let keys: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-        // For two keys it says "`a` or `b`", for one only that one.
+        // For two keys the message says "`a` or `b`", for a single key only that key.
         let keys =
             if keys.is_empty() { error.split('`').skip(3).step_by(2).collect() } else { keys };
         assert!(keys.len() > 1, "{role} {table}: {error}");
@@ -92,7 +92,7 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
                 "{role} {table}: no row for {key}"
             );
             let text = example(role);
-            // What goes with another setting alone is behind "# ".
+            // Keys that only make sense with another setting are commented with "# ".
             let behind = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
             let mut lines = text.lines().flat_map(|line| [uncommented(line), behind(line)]);
             let shown = lines.any(|line| {
@@ -169,7 +169,7 @@ fn the_dashboard_asks_for_what_daemons_serve() {
     }
 }
 
-/// Prometheus' own tool finds no fault.
+/// Checks with promtool, Prometheus' own checker.
 fn promtool(arguments: &[&str], directory: &Path) {
     let output = Command::new("promtool").args(arguments).current_dir(directory).output();
     let output = output.expect("promtool is there (scripts/deps.sh test)");
@@ -180,7 +180,7 @@ fn promtool(arguments: &[&str], directory: &Path) {
     );
 }
 
-/// A line with its default in force: `#key = value` and `# [table]` without the mark.
+/// A line with its default in force: `#key = value` and `# [table]` without the comment mark.
 fn uncommented(line: &str) -> String {
     let table =
         line.strip_prefix("# ").filter(|rest| rest.starts_with('[') && !rest.starts_with("[["));
@@ -190,7 +190,7 @@ fn uncommented(line: &str) -> String {
     key.unwrap_or(line).to_owned()
 }
 
-/// The program accepts the file: something else stops it.
+/// Asserts that the program accepts the file, so that something else stops it.
 fn assert_taken(role: &str, text: &str) {
     let error = stopped_by(role, text);
     let outside = ["/dev/null", "not permitted", "there is no interface"];
@@ -198,7 +198,7 @@ fn assert_taken(role: &str, text: &str) {
     assert!(!error.contains(&format!("{role}.toml")), "{role}: {error}");
 }
 
-/// Runs a daemon with this file until it stops by itself; returns the one line that says why.
+/// Runs a daemon with this file until it exits by itself; returns the one line that says why.
 fn stopped_by(role: &str, text: &str) -> String {
     let directory = TempDir::with_prefix("segue-docs").unwrap();
     let file = directory.path().join(format!("{role}.toml"));

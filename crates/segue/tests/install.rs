@@ -13,7 +13,7 @@ use segue_grammar::{Config, parse};
 
 const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
 
-/// Daemons with a unit, and what starts each.
+/// Daemons with a unit, and the verb that starts each.
 const ROLES: [(&str, &str); 6] = [
     ("anchor", "anchor"),
     ("host", "host"),
@@ -26,7 +26,7 @@ const ROLES: [(&str, &str); 6] = [
 fn make(target: &str, into: &Path, prefix: &str) -> Output {
     let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../.."].iter().collect();
     let mut make = Command::new("make");
-    // Keep out the settings of a `make` that may run this test.
+    // Ignore the settings of a `make` that may run this test.
     make.env_remove("MAKEFLAGS").env_remove("MFLAGS").current_dir(root);
     make.args([target, &format!("DESTDIR={}", into.display()), &format!("PREFIX={prefix}")]);
     make.arg(format!("BINARY={SEGUE}")).output().unwrap()
@@ -81,7 +81,7 @@ fn what_is_installed_is_whole_and_goes_again() {
     completions_are_read(into);
     units_are_right(into);
 
-    // Installing again, and uninstalling, keep the operator's files.
+    // Reinstalling and uninstalling keep the operator's files.
     std::fs::write(into.join("etc/segue/host.toml"), "mtu = 1400\n").unwrap();
     installed(into, "/usr");
     assert_eq!(std::fs::read_to_string(into.join("etc/segue/host.toml")).unwrap(), "mtu = 1400\n");
@@ -128,7 +128,7 @@ fn completions_are_read(into: &Path) {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "handover");
 }
 
-/// Every unit starts an installed program with an installed, valid configuration.
+/// Checks that every unit starts an installed program with an installed, valid configuration.
 fn units_are_right(into: &Path) {
     for (role, start) in ROLES {
         let unit = into.join(format!("usr/lib/systemd/system/segue-{role}.service"));
@@ -150,7 +150,7 @@ fn units_are_right(into: &Path) {
         if !role.starts_with("mih") {
             assert!(told("datapath").ends_with("(default)"), "{said}");
         }
-        // With the program's present path: the unit names its final path.
+        // Substitute the program's present path for the final one that the unit names.
         let here = into.join(format!("segue-{role}.service"));
         std::fs::write(&here, text.replace("/usr/bin/segue", SEGUE)).unwrap();
         if let Some(output) =
@@ -175,7 +175,7 @@ fn the_prefix_is_where_it_was_asked_for() {
     assert!(std::fs::read_to_string(unit).unwrap().contains("ExecStart=/opt/segue/bin/segue host"));
 }
 
-/// The settings that a configuration of a role puts in force.
+/// The settings that a role's configuration puts in force.
 fn in_force(role: &str, text: &str) -> String {
     fn read<F: Config>(text: &str) -> F {
         parse(text, "a file").unwrap_or_else(|error| panic!("{error}:\n{text}"))
@@ -191,24 +191,24 @@ fn in_force(role: &str, text: &str) -> String {
     in_force.unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
 
-/// The name of a table in its header, which may be a comment.
+/// The table name in a header line, which may be commented out.
 fn header(line: &str) -> Option<&str> {
     let name = line.trim_start_matches(['#', ' ']).strip_prefix('[')?;
     Some(name.trim_matches(['[', ']']))
 }
 
-/// An installed file with the given line's default. If the line's table is an example, `radius` say, then with its
-/// examples, and with those of `radius.server`.
+/// An installed file with the default at line `default` uncommented. If the line belongs to a commented example table,
+/// `radius` for instance, its other examples and those of its subtables such as `radius.server` are uncommented, too.
 fn with(text: &str, table: &str, default: usize) -> String {
     let (mut at, of_gateway) = ("", text.contains("\nanchor = "));
     let lines = text.lines().enumerate().map(|(number, line)| {
         if let Some(name) = header(line) {
             at = if line.starts_with("# ") { name } else { "" };
         }
-        // A gateway's [mih] needs the access whose hosts it reports.
+        // A gateway's [mih] requires the access whose hosts are reported.
         let goes_with = |at: &str| at == table || at == "access" && table == "mih" && of_gateway;
         let commented = line.strip_prefix("# ").filter(|key| {
-            // A fixed plan leaves targets without effect.
+            // With a fixed plan, targets would have no effect.
             let is_key = |name: &str| !name.contains(' ') && !["k", "period"].contains(&name);
             header(key).is_some() || key.split_once(" = ").is_some_and(|(name, _)| is_key(name))
         });
@@ -271,7 +271,7 @@ fn documentation_is_beside_the_program() {
     }
 }
 
-/// Runs a verb that must fail, with this directory as `/etc`. Returns its error messages.
+/// Runs a verb that must fail, with this directory mounted as `/etc`. Returns its error messages.
 fn with_etc(etc: &Path, verb: &str) -> String {
     let script = format!("mount --bind {} /etc && exec timeout 10 {SEGUE} {verb}", etc.display());
     let output = run("unshare", &["--mount", "sh", "-c", &script]).unwrap();

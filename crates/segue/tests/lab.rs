@@ -1,4 +1,4 @@
-//! `segue lab` as a person calls it.
+//! `segue lab` as a user runs it.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 

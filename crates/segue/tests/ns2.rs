@@ -1,4 +1,4 @@
-//! `segue sim dumbbell` beside ns-2 (Debian's package `ns2`), if that can be installed.
+//! `segue sim dumbbell` compared with ns-2 (Debian's package `ns2`), if that can be installed.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn every_variant_of_ns_2_gives_the_same_goodput_within_the_limits_of_the_script(
         let rows = table.lines().filter(|line| line.split_whitespace().next() == Some(variant));
         assert!(rows.count() >= 5, "{variant} is missing:\n{table}");
     }
-    // Two, five, eight and fourteen losses in a row each second, in both profiles.
+    // Two, five, eight and fourteen consecutive losses each second, in both profiles.
     for variant in ["tahoe", "reno", "newreno", "sack", "fack"] {
         for profile in ["ns-2.35", "ns-2-2001"] {
             let rows = table.lines().filter(|line| {

@@ -1,4 +1,4 @@
-//! What the pages show of the simulator is what it prints: each block with `$ segue sim …` and its output is run again.
+//! The documentation shows real output of the simulator: each block with `$ segue sim …` and its output is run again.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A command of a page, and what the page shows of its output.
+/// A command of a page, and the output that the page shows.
 struct Shown {
     command: String,
     lines: Vec<String>,
@@ -19,7 +19,7 @@ fn what_pages_show_of_simulations_is_what_they_print() {
     let (mut commands, mut lines) = (0, 0);
     for page in pages() {
         for block in blocks(&fs::read_to_string(&page).unwrap()) {
-            // What nothing is shown of is run where a later command reads what it leaves.
+            // Commands shown without output run only if a command in their block has output.
             if block.iter().any(|shown| is_run(&shown.command) && !shown.lines.is_empty()) {
                 let compared = compare(&page, &block);
                 commands += compared.0;
@@ -42,13 +42,13 @@ fn another_figure_on_a_page_is_noticed() {
     assert!(compared.is_err());
 }
 
-/// Whether a command of a page is run here.
+/// Whether the test runs this command.
 fn is_run(command: &str) -> bool {
     command.starts_with("segue sim ") || command.starts_with("grep ")
 }
 
-/// Runs the commands of a block in a directory of their own. Shown lines stand in their output in this order, and "..." for
-/// any others. Gives how many commands and lines.
+/// Runs the commands of a block in a separate directory. The lines shown must occur in the output in this order; "..."
+/// stands for any others. Returns the number of commands and of lines.
 fn compare(page: &Path, block: &[Shown]) -> (usize, usize) {
     let directory = TempDir::new().unwrap();
     std::os::unix::fs::symlink(root().join("examples"), directory.path().join("examples")).unwrap();

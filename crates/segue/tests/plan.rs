@@ -26,7 +26,7 @@ fn json(options: &str) -> Value {
     serde_json::from_str(&ok(&format!("{options} --json"))).expect("JSON")
 }
 
-/// Standard error of a run that must end with status 2 and print nothing else.
+/// Standard error of a run that must end with status 2 and print nothing on standard output.
 fn refused(options: &str) -> String {
     let output = plan(options);
     assert_eq!(output.status.code(), Some(2), "{options}");
@@ -179,7 +179,7 @@ fn what_is_missing_or_has_no_unit_is_said() {
 
 #[test]
 fn the_time_to_reach_a_measurement_gives_the_time_constant() {
-    // The example of section 6: 2 s give 0.87 s.
+    // The example of section 6: 2 s yield 0.87 s.
     near(&json("--t-tml 2s")["tau_ms"], 2_000.0 / std::f64::consts::LN_10);
     assert!(ok("--t-tml 2s").starts_with("tau     868.589 ms"), "{}", ok("--t-tml 2s"));
     let both = json(&format!("{EXAMPLE} --t-tml 2s"));
@@ -189,8 +189,8 @@ fn the_time_to_reach_a_measurement_gives_the_time_constant() {
     assert!(refused("--t-tml 0s").contains("--t-tml"));
 }
 
-/// Without a configuration, by hand: A = RTT + 10 ms, T_D = 2 · 8 ms + A; q is the minimum planned
-/// loss.
+/// Without a configuration, computed by hand: A = RTT + 10 ms, T_D = 2 · 8 ms + A; q is the minimum
+/// planned loss.
 #[test]
 fn in_use_questions_follow_the_answer_time() {
     let plan = json("--use --rtt 20ms");
@@ -208,7 +208,7 @@ fn in_use_questions_follow_the_answer_time() {
     };
     about(&plan["t_fp_s"], 1.0 / ((4.0 + 1.0 / 0.06) * q.powi(4) + q.powi(3)));
     about(&plan["bytes_a_day_idle"], 168.0 * (1.0 + 3.0 * q) / 4.848 * 86_400.0);
-    // More loss costs questions, and bursts spread them.
+    // More loss requires more questions, and bursts spread them over time.
     let lossy = json("--use --rtt 20ms --loss 5%");
     assert!(lossy["k"].as_u64() > Some(5), "{lossy}");
     let cost = |plan: &Value| plan["bytes_a_day_idle"].as_f64().unwrap();

@@ -20,7 +20,7 @@ fn directory() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("segue-reproduce").tempdir().unwrap()
 }
 
-/// Runs experiments that must succeed; the result as JSON.
+/// Runs experiments that must succeed; returns the result as JSON.
 fn json(out: &Path, ids: &[&str]) -> Value {
     let output = reproduce(out, ids).arg("--json").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -36,7 +36,7 @@ fn lines<'a>(result: &'a Value, id: &str) -> &'a Vec<Value> {
     found.unwrap_or_else(|| panic!("{id} is not in {result}"))["lines"].as_array().unwrap()
 }
 
-/// The result here for the quantity whose name begins with `what`.
+/// The value measured here for the quantity whose name begins with `what`.
 fn here<'a>(result: &'a Value, id: &str, what: &str) -> &'a str {
     let mut all = lines(result, id).iter();
     let found = all.find(|line| line["what"].as_str().unwrap().starts_with(what));
@@ -47,7 +47,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The points of a series of a CSV file.
+/// The points of a series in a CSV file.
 fn series(out: &Path, file: &str, name: &str) -> Vec<(f64, f64)> {
     let text = std::fs::read_to_string(out.join(file)).unwrap();
     let rows = text.lines().skip(1).map(|line| line.rsplitn(3, ',').collect::<Vec<_>>());
@@ -164,7 +164,7 @@ fn every_verdict_has_its_bar_and_no_fact_has_two(result: &Value) {
     assert!(!judged.is_empty());
 }
 
-/// The page's headline counts the verdicts that stand on the page, each once.
+/// The page's headline counts each verdict on the page once.
 fn the_headline_counts_every_verdict(out: &Path) {
     let page = std::fs::read_to_string(out.join("index.html")).unwrap();
     let shown = |verdict: &str| page.matches(&format!(">{verdict}</td>")).count();
@@ -230,7 +230,7 @@ fn the_average_of_fig_16_is_that_of_what_the_emulator_imposed() {
     let csv = |name: &str| series(out.path(), "salsano-fig16.csv", name);
     let imposed = csv("imposed on each probe");
     assert!(imposed.len() > 20, "{} probes", imposed.len());
-    // The emulator's own stamps show the step, and nothing below what was set.
+    // The emulator's timestamps show the step, and no round trip below the configured one.
     let (step, _) = csv("imposed")[1];
     assert!((3.75..6.0).contains(&step), "the step came at {step} s");
     let level = |at: f64| if at < step { 100.0 } else { 200.0 };
@@ -246,9 +246,9 @@ fn the_average_of_fig_16_is_that_of_what_the_emulator_imposed() {
     }
 }
 
-/// Half of the measured values are close to eq. 13 over the imposed ones, with one time constant
-/// for samples above the average and one for those below. Only half, because a busy machine delays
-/// packets after the emulator has stamped them.
+/// Asserts that half of the measured values are close to eq. 13 over the imposed ones, with one time constant for
+/// samples above the average and one for samples below. Only half, because a busy machine delays packets after the
+/// emulator has timestamped them.
 fn follows(imposed: &[(f64, f64)], measured: &[(f64, f64)], taus_ms: [f64; 2]) {
     let errors =
         measured.iter().filter_map(|(at, s)| Some((s - average(imposed, taus_ms, *at)?).abs()));
@@ -284,7 +284,7 @@ fn the_round_trip_loss_is_what_both_one_way_losses_make_of_it() {
     every_verdict_has_its_bar_and_no_fact_has_two(&result);
 }
 
-/// A step of the round-trip time as the host daemon sees it, and probes that ride on a call.
+/// A step of the round-trip time as the host daemon measures it, and probes that ride on a call.
 #[test]
 fn the_daemons_estimators_follow_a_step_over_the_tunnel_and_riding_probes_save_what_the_paper_says()
 {
@@ -307,13 +307,14 @@ fn the_daemons_estimators_follow_a_step_over_the_tunnel_and_riding_probes_save_w
     }
     let saved = here(&result, "salsano-active-pb", "air time saved");
     let percent: f64 = saved.split(' ').next().unwrap().parse().unwrap();
-    // If the machine stalls the call for a period, a probe goes alone.
+    // If the machine stalls the call for a period, a probe is sent alone.
     assert!((85.0..=97.0).contains(&percent), "{saved}");
     let conditions = result["experiments"][0]["conditions"].as_str().unwrap();
     assert!(conditions.contains("datapath ebpf"), "{conditions}");
 }
 
-/// An average that rises with one time constant and falls with another, in a host's file and in the programs.
+/// An average that rises with one time constant and falls with another, configured in a host's file and computed by the
+/// programs.
 #[test]
 fn the_daemons_asymmetric_average_follows_increases_more_closely() {
     if !root() {
@@ -352,7 +353,7 @@ fn median(text: &str) -> f64 {
     after.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Paper 3 in its quick form: what holds on a busy machine too, and that nothing is left.
+/// Paper 3 in its quick form: checks results that hold even on a busy machine, and that no leftovers remain.
 #[test]
 fn the_figures_of_paper_3_come_from_classifiers_and_from_a_domains_daemons() {
     if !root() {
@@ -376,7 +377,7 @@ fn the_figures_of_paper_3_come_from_classifiers_and_from_a_domains_daemons() {
     let repeated = lines(&result, "alves-table4").iter().filter(|line| line["bar"].is_string());
     assert_eq!(repeated.count(), 0, "the table counts what stands beside the figures");
 
-    // A rule for each flow costs each packet: far more of them than anything else here takes.
+    // One nftables rule per flow slows down each packet, more than any other classifier here.
     let at = |name: &str| series(out.path(), "alves-fig7.csv", name);
     let rules = at("nftables, a rule for each flow");
     let [(few, short), .., (many, long)] = rules[..] else { panic!("{rules:?}") };
@@ -387,7 +388,7 @@ fn the_figures_of_paper_3_come_from_classifiers_and_from_a_domains_daemons() {
         lines(&result, "alves-fig8").iter().find(|l| l["what"].as_str().unwrap().contains("eBPF"));
     assert_eq!(ours.unwrap()["agrees"], true, "{ours:?}");
 
-    // The first packet of a flow goes through the daemon, the later ones do not.
+    // The first packet of a flow passes through the daemon, later ones do not.
     let first = median(here(&result, "alves-fig9", "time in the LMA, packet 1"));
     let later = median(here(&result, "alves-fig9", "time in the LMA, packets 6"));
     assert!(first > 2.0 * later, "{first} µs, then {later} µs");
@@ -480,8 +481,7 @@ fn an_interrupted_run_leaves_what_was_done_and_no_namespace() {
     assert!(left.iter().all(|name| !name.contains(&format!("levelsslow{pid}-"))), "{left:?}");
 }
 
-/// Every experiment that the program lists, in its full form; their verdicts are judged where a busy machine cannot spoil
-/// them.
+/// Runs every experiment in its full form. Judges only the verdicts that a busy machine cannot spoil.
 #[test]
 #[ignore = "takes 20 minutes; make soak runs it"]
 fn every_experiment_runs_and_figures_on_the_emulated_path_agree_with_the_paper() {
@@ -505,7 +505,7 @@ fn every_experiment_runs_and_figures_on_the_emulated_path_agree_with_the_paper()
     for ran in result["experiments"].as_array().unwrap() {
         let id = ran["id"].as_str().unwrap();
         let why = ran["skipped"].as_str().or(ran["error"].as_str()).unwrap_or_default();
-        // A distribution's kernel, or a program that the experiment compares with.
+        // Needs a distribution's kernel, or a program to compare with.
         if why.contains("needs") || why.contains("install the package") {
             println!("{id}: not judged, {why}");
             continue;

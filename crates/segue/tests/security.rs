@@ -1,14 +1,14 @@
 //! Every claim in `docs/security.md` has a test: the last column of each table row names tests of
-//! this tree, as `` `crate::file::function` ``, or says why there is none.
+//! this repository, as `` `crate::file::function` ``, or gives the reason why there is none.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Start of the last cell of a row without a test; the reason follows.
+/// Prefix of the last cell of a row without a test; the reason follows.
 const NONE: &str = "none: ";
-/// Allowed starts of the second cell of a row without a test: it promises no protection.
+/// Allowed prefixes of the second cell of a row without a test, which promises no protection.
 const OPEN: [&str; 3] = ["**succeeds**", "**not", "**seen**"];
 
 #[test]
@@ -56,11 +56,11 @@ fn a_line_without_a_test_or_with_one_that_does_not_run_would_be_noticed() {
 
 struct Row {
     cells: Vec<String>,
-    /// Cells of the table's head.
+    /// Number of cells in the table's header.
     width: usize,
 }
 
-/// The rows of all tables, without their heads, with their line numbers.
+/// The rows of all tables, without headers, with their line numbers.
 fn rows(page: &str) -> Vec<(usize, Row)> {
     let mut found = Vec::new();
     let mut width = None;
@@ -89,7 +89,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// What is wrong with a row.
+    /// The error in a row; `None` if it is correct.
     fn fault(&mut self, row: &Row) -> Option<String> {
         let [.., outcome, tests] = row.cells.as_slice() else { return Some("no cells".into()) };
         if row.cells.len() != row.width {
@@ -126,8 +126,8 @@ impl Tree {
     }
 }
 
-/// Whether `text` has a test of this name that runs by default: with a test attribute, or in a list
-/// that makes one test per datapath.
+/// Whether `text` contains a test of this name that runs by default: with a test attribute, or in a
+/// list that generates one test per datapath.
 fn is_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let starts = [format!("fn {name}("), format!("async fn {name}(")];

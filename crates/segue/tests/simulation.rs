@@ -1,4 +1,4 @@
-//! `segue sim run` as a user runs it: every example, and traces as tshark reads them.
+//! `segue sim run` as a user runs it: every example, and traces as tshark decodes them.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -13,7 +13,7 @@ fn every_example_runs_twice_to_the_same_bytes() {
     for entry in std::fs::read_dir(root().join("examples")).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
         let Some(name) = name.strip_suffix(".toml") else { continue };
-        // The others configure daemons and test networks.
+        // These files configure daemons and test networks.
         let options: &[&str] = match name {
             "host" | "anchor" | "lab" | "cells" | "pmip-lma" | "pmip-mag" | "mih-function"
             | "mih-link-sap" => continue,
@@ -51,7 +51,7 @@ fn a_radio_walks_through_cells_and_a_gap_between_them_costs_what_lies_in_it() {
         assert_eq!(results["call.down.sent"], 300, "{results}");
         300 - results["call.down.received"].as_u64().unwrap()
     };
-    // The call has three of the handovers, at 4, 6 and 8 s, and 50 packets a second.
+    // The call spans three of the handovers, at 4, 6 and 8 s, and has 50 packets per second.
     let (overlap, short, long) =
         (lost("overlap = \"300ms\""), lost("gap = \"200ms\""), lost("gap = \"500ms\""));
     assert!(overlap <= 6, "{overlap}");
@@ -75,7 +75,7 @@ fn a_stock_host_walks_from_gateway_to_gateway_and_its_call_and_download_go_on() 
     // 4 s over cellular, and 8 s in the second cell.
     let got = |results| count(results, "download.delivered_bytes");
     assert!(got(without) > got(at_first) + 1_500_000 && got(at_second) > got(without) + 5_000_000);
-    // One way is lost with the cell; the other until the host has learned of a better router, 34 ms later.
+    // One direction is lost with the cell; the other until the host has learned of a better router, 34 ms later.
     for (way, most) in [("down", 2), ("up", 4)] {
         let lost = |results| count(results, &format!("call.{way}.lost"));
         assert!(lost(without) <= most && lost(at_second) <= most + 2, "{way}: {at_second}");
@@ -116,8 +116,8 @@ fn a_rebound_translator_gives_the_host_another_address_and_its_tunnel_goes_on() 
         results["call.down.sent"].as_u64().unwrap() - got
     };
     assert!(lost(&rebound) >= lost(&still), "{rebound}");
-    // The host misses the downlink's stream after 40 ms, and the anchor takes the new address from a question that
-    // echoes what the answer to the one before said: a round trip and a few milliseconds.
+    // The host misses the downlink's stream after 40 ms. The anchor adopts the new address from a question that echoes
+    // the answer to the previous question: a round trip and a few milliseconds.
     assert!(lost(&rebound) - lost(&still) <= 9, "{} {}", lost(&rebound), lost(&still));
 }
 
@@ -187,13 +187,13 @@ fn a_run_in_which_time_stands_still_ends_with_a_line() {
     assert_eq!(check.status.code(), Some(2), "{}", text(&check.stderr));
     let said = [text(&check.stdout), text(&check.stderr)].concat();
     assert!(said.contains("wire has neither delay nor rate"), "{said}");
-    // Either makes it a link over which time passes.
+    // Either key makes time pass on the link.
     for key in ["delay = \"1ms\"", "rate = \"1mbit\""] {
         std::fs::write(&path, format!("{TWO}{key}\n{greedy}")).unwrap();
         let ran = run(&[&path.display().to_string(), "--duration", "50ms"]);
         assert!(ran.status.success(), "{key}: {}", text(&ran.stderr));
     }
-    // So long a file is as good as endless.
+    // A file of this length is as good as endless.
     std::fs::write(&path, format!("{TWO}{greedy}bytes = 1000000000000\n")).unwrap();
     refused(
         &[&path.display().to_string()],
@@ -222,7 +222,7 @@ fn a_run_writes_time_series_and_a_page() {
     };
     let times = column("time_s");
     assert_eq!((times[0], times[999]), (Some(0.03), Some(30.0)));
-    // Between 12.5 s and 22 s all goes over cellular.
+    // Between 12.5 s and 22 s all traffic uses cellular.
     let mean = |name: &str, from: usize, to: usize| {
         let values: Vec<f64> = column(name)[from..to].iter().flatten().copied().collect();
         values.iter().sum::<f64>() / values.len() as f64
@@ -234,7 +234,7 @@ fn a_run_writes_time_series_and_a_page() {
     assert!(mean("download.window_packets", 100, 400) > 2.0);
     assert!(mean("link.lte.down.queue_packets", 450, 733) >= 0.0);
     assert!(column("link.wifi.down.lost").iter().flatten().sum::<f64>() > 10.0);
-    // What arrived in all slices is what the link counted.
+    // The sum over all time slices equals the link's counter.
     let counted = run(&[&example("handover"), "--json", "--links"]);
     let counted: serde_json::Value = serde_json::from_slice(&counted.stdout).unwrap();
     let bits: f64 =
@@ -260,7 +260,7 @@ fn handovers_of_a_host_are_counted_without_a_list_of_instants() {
     let listed = "handovers = [\"12s\"]\n";
     assert!(file.contains(listed));
     let found = results(&file.replace(listed, ""));
-    // Away from the Wi-Fi, for each direction at its own instant, and back.
+    // Away from the Wi-Fi, for each direction at a separate instant, and back.
     let count = |key: &str| found[key].as_u64().unwrap();
     assert_eq!(count("alice.handovers"), 4, "{found}");
     assert!((2..=4).contains(&count("call.up.handovers")), "{found}");
@@ -287,7 +287,7 @@ fn nodes_that_must_forward_and_links_that_carry_nothing_are_named() {
     assert!(!said.contains("link wire"), "{said}");
 }
 
-/// Two nodes and a perfect link; the link's table is left open for more keys.
+/// Two nodes and a perfect link. The link's table is left open for further keys.
 const TWO: &str = "duration = \"5s\"
 [[node]]
 name = \"a\"
@@ -300,8 +300,8 @@ ends = [\"a\", \"b\"]
 
 const CALL: &str = "[[voip]]\nname = \"call\"\nfrom = \"a\"\nto = \"b\"\n";
 
-/// A Segue host that alternates between two cells, with a call from 3 s to 9 s; the walk's table is
-/// left open for more keys.
+/// A Segue host that alternates between two cells, with a call from 3 s to 9 s. The walk's table is left open for
+/// further keys.
 const CELLS: &str = r#"duration = "10s"
 [[node]]
 name = "mobile"
@@ -409,7 +409,7 @@ fn results(scenario: &str) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// One line with these words, exit status 2, and nothing on standard output.
+/// Asserts one error line with these words, exit status 2, and nothing on standard output.
 fn refused(arguments: &[&str], words: &str) {
     let output = run(arguments);
     let error = text(&output.stderr);
@@ -491,7 +491,7 @@ fn wireshark_reads_probes_and_tunnels_by_the_description_of_their_format() {
         "{numbers:?}"
     );
     assert!(fields(&capture, "segue.type == 3", "segue.probe.seq").len() > 20);
-    // Data within: the call's packets, 20 ms of G.711 with their headers.
+    // Inner data: the packets of the call, 20 ms of G.711 with headers.
     assert!(fields(&capture, "segue.type == 0 && udp.length == 180", "ip.src").len() > 50);
 }
 
@@ -511,19 +511,20 @@ fn wireshark_reads_a_domain_of_proxy_mobile_ipv6_and_finds_nothing_wrong() {
     expect_clean(&capture);
     let found = fields(&capture, "icmpv6.checksum.status == 0", "frame.number");
     assert!(found.is_empty(), "{found:?}");
-    // PBU and PBA, and what the anchor says of the host's other interface.
+    // PBU and PBA, and the anchor's notification about the host's other interface with its acknowledgement.
     let mut messages = fields(&capture, "mip6.mhtype", "mip6.mhtype");
     messages.sort_unstable_by_key(|kind| kind.parse::<u8>().unwrap());
     messages.dedup();
     for kind in ["5", "6", "19", "20"] {
         assert!(messages.iter().any(|known| known == kind), "{kind}: {messages:?}");
     }
-    // To one alone, with the prefix of that interface, and with high preference while the other is away.
+    // The advertisement goes to one host only, with the prefix of its other interface, and has high preference while
+    // that interface is away.
     let advertised = "icmpv6.type == 134 && icmpv6.opt.prefix == 2001:db8:0:1::";
     let preferences = fields(&capture, advertised, "icmpv6.nd.ra.flag.prf");
     let high = preferences.iter().filter(|preference| *preference == "1").count();
     assert!(high > 0 && high < preferences.len(), "{preferences:?}");
-    // While it is, the call goes through the other gateway's tunnel: IPv6 in IPv6.
+    // During that time the call uses the other gateway's tunnel: IPv6 in IPv6.
     let within = "ipv6.nxt == 41 && udp.dstport == 49152 && ipv6.dst == 2001:db8::5e:ff:fe00:1";
     assert!(fields(&capture, within, "frame.number").len() > 150);
     let log = std::fs::read_to_string(format!("{prefix}.log")).unwrap();
@@ -532,7 +533,7 @@ fn wireshark_reads_a_domain_of_proxy_mobile_ipv6_and_finds_nothing_wrong() {
     }
 }
 
-/// No packet is malformed, and every checksum is right.
+/// Asserts that no packet is malformed and every checksum is right.
 fn expect_clean(capture: &str) {
     let wrong = "_ws.malformed || ip.checksum.status == 0 || udp.checksum.status == 0 || \
                  tcp.checksum.status == 0 || segue.malformed";
@@ -543,7 +544,7 @@ fn expect_clean(capture: &str) {
     assert!(right.len() > 50, "{}", right.len());
 }
 
-/// A field of every packet that matches a display filter.
+/// The values of a field in all packets that match a display filter.
 fn fields(capture: &str, filter: &str, field: &str) -> Vec<String> {
     let lua = format!("lua_script:{}", root().join("docs/wire/segue.lua").display());
     let mut command = Command::new("tshark");

@@ -1,5 +1,5 @@
-//! Typing errors and full disks: one line that says what, where and what to do, and exit status 2.
-//! Without root.
+//! Typing errors and full disks: one line that names the mistake, its place and the remedy, and
+//! exit status 2. Runs without root.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::fs::File;

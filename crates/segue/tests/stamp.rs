@@ -1,4 +1,4 @@
-//! `segue probe --stamp`, the real binary at both ends, with the packets between them checked by
+//! `segue probe --stamp`: the real binary at both ends, with the packets in between checked by
 //! tshark.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Two seconds of patience, so that a busy machine is not taken for a dead path.
+/// Two seconds of patience, so that a busy machine does not look like a dead path.
 const PATIENT: [&str; 4] = ["-i", "20ms", "-k", "100"];
 
 #[test]
@@ -87,7 +87,7 @@ fn without_the_right_key_there_is_no_answer_and_the_reason_is_counted() {
     let quick = ["-k", "1"];
     assert_eq!(measure(&target, &[&["--key", wrong], &quick[..]].concat()).0, 1);
     assert_eq!(measure(&target, &quick).0, 1);
-    // Answered after the others, so these have been refused by then.
+    // This is answered after the others, which therefore have been refused by then.
     assert_eq!(measure(&target, &["--key", right]).0, 0);
     assert_eq!(reflector.stop()["drops"], serde_json::json!({"mac": 10, "truncated": 10}));
 }
@@ -96,7 +96,8 @@ fn without_the_right_key_there_is_no_answer_and_the_reason_is_counted() {
 fn answers_that_are_too_short_are_counted_and_told_with_their_length() {
     let short = UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = short.local_addr().unwrap().to_string();
-    // As those who read RFC 8762 hastily do: the last field with its padding is missing.
+    // A hasty reading of RFC 8762 leads to such answers: the last field with its padding is
+    // missing.
     std::thread::spawn(move || {
         let mut buffer = [0; 1_500];
         while let Ok((_, from)) = short.recv_from(&mut buffer) {
@@ -131,10 +132,10 @@ fn a_stateless_reflector_tells_no_direction() {
     assert_eq!(summary["targets"][0]["owl_up"], Value::Null);
 }
 
-/// TTL of requests that leave the relay; our own sender's is 255.
+/// TTL of requests that leave the relay; our sender's TTL is 255.
 const RELAY_TTL: u32 = 77;
 
-/// A foreign sender: bytes by hand.
+/// Emulates a foreign sender with hand-made bytes.
 #[test]
 fn answers_are_as_long_as_requests_and_numbered_by_session() {
     let reflector = Reflector::start(&["--listen", "127.0.0.1:0"]);
@@ -162,7 +163,7 @@ fn answers_are_as_long_as_requests_and_numbered_by_session() {
     }
     assert_eq!(numbers, [0, 1, 2, 3]);
     socket.send(&[0; 40]).unwrap();
-    // Answered after it, so the short one has been refused by then.
+    // This is answered after the short request, which therefore has been refused by then.
     socket.send(&[0; 44]).unwrap();
     socket.recv(&mut [0; 200]).unwrap();
     assert_eq!(reflector.stop()["drops"], serde_json::json!({"truncated": 1}));
@@ -196,7 +197,7 @@ fn tshark_finds_every_packet_of_both_ends_right() {
         if *answer {
             assert!(receive.contains("UTC"), "packet {n}: {line:?}");
             assert_eq!(sender_seq.parse(), Ok(word(24)), "packet {n}");
-            // The request before it said the same.
+            // The values match the preceding request.
             assert_eq!((sender_at, &lines[n - 1][2]), (&lines[n - 1][3], sender_seq), "packet {n}");
             assert_eq!(ttl.as_str(), RELAY_TTL.to_string(), "packet {n}");
         }
@@ -241,7 +242,7 @@ fn dissect(packets: &[(bool, Vec<u8>)]) -> Vec<Vec<String>> {
     lines
 }
 
-/// A capture of raw IPv4 packets (link type 101): requests to port 862, answers from it.
+/// A capture file of raw IPv4 packets (link type 101): requests to port 862, answers from it.
 fn capture(packets: &[(bool, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 101] {
@@ -280,7 +281,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Stands between a sender and a reflector and keeps a copy of every payload, in order.
+/// Relays packets between a sender and a reflector and keeps a copy of every payload, in order.
 struct Relay {
     port: u16,
     copies: mpsc::Receiver<(bool, Vec<u8>)>,
@@ -295,7 +296,7 @@ impl Relay {
         back.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let port = front.local_addr().unwrap().port();
         let (sender, copies) = mpsc::channel();
-        // Ends with the test's process, or when the receiver of the copies is gone.
+        // The thread ends with the test's process, or when the receiver of the copies is gone.
         std::thread::spawn(move || {
             let mut buffer = [0; 2048];
             while let Ok((n, from)) = front.recv_from(&mut buffer) {
@@ -341,7 +342,7 @@ fn key_file(digits: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// A reflector; dropping it ends it.
+/// A reflector. Dropping it ends the process.
 struct Reflector {
     child: Child,
     address: SocketAddr,
@@ -351,7 +352,7 @@ impl Reflector {
     fn start(options: &[&str]) -> Reflector {
         let mut command = segue(&["probe", "--stamp", "--json"]);
         let mut child = command.args(options).stdout(Stdio::piped()).spawn().unwrap();
-        // Byte by byte, so that no later output is consumed.
+        // Read byte by byte, so that no later output is consumed.
         let mut ready = String::new();
         let output = child.stdout.as_mut().unwrap();
         BufReader::with_capacity(1, output).read_line(&mut ready).unwrap();

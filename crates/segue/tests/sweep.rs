@@ -97,7 +97,7 @@ fn one_core_two_cores_an_interruption_and_shards_give_the_same_bytes() {
     ended(place.sweep("two", "--jobs 2"), 0);
     assert_eq!(place.tables("two"), whole);
 
-    // Killed in the middle; repeated if the sweep had already ended.
+    // Kill a sweep in the middle; try again if it had already finished.
     let mut interrupted = 0;
     for attempt in 0..10 {
         let name = format!("killed{attempt}");

@@ -1,4 +1,4 @@
-//! A captive portal is recognised, and its page opened beside the tunnel.
+//! A captive portal is recognized, and its page can be opened outside the tunnel.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use segue_linux::netns::Netns;
 use crate::doctor::{doctor, expect};
 use crate::world::{SEGUE, World, nft, path, text};
 
-/// Answers requests to this port of a node: for `/login` with the name `who`, for anything else with a way there.
+/// A web server on this port of a node: answers `/login` with `who`, and redirects any other request there.
 fn web(node: &Netns, port: u16, who: &'static str) {
     let listener = node.run(|| TcpListener::bind(("0.0.0.0", port)).unwrap()).unwrap();
     std::thread::spawn(move || {
@@ -28,7 +28,7 @@ fn web(node: &Netns, port: u16, who: &'static str) {
     });
 }
 
-/// What the correspondent's page says, read by a program of the host.
+/// The text of the correspondent's page as a program on the host reads it.
 fn page(world: &World, through: &[&str]) -> String {
     let url = format!("http://{}/login", DemoNet::CN.0);
     let program = ["curl", "--silent", "--show-error", "--max-time", "10", &url];
@@ -41,7 +41,7 @@ fn page(world: &World, through: &[&str]) -> String {
 fn a_captive_portal_is_named_and_its_page_is_one_command_away() {
     let _turn = crate::among_others();
     let Some(world) = World::new("user") else { return };
-    // All TCP to port 80 that comes over wifi ends at the router, and nothing else passes.
+    // All TCP traffic to port 80 over wifi is redirected to the router; everything else is dropped.
     nft(
         world.net.router(),
         "table inet portal { \
@@ -66,14 +66,14 @@ fn a_captive_portal_is_named_and_its_page_is_one_command_away() {
     assert_eq!(page(&world, &[]), "the world", "through the tunnel");
     let run = [SEGUE, "run", "--path", "wifi", "--"];
     assert_eq!(page(&world, &run), "the portal", "over wifi");
-    // What the program starts goes the same way, and its status is the program's.
+    // Child processes take the same way, and the exit status is the program's.
     let shell = [&run[..], &["sh", "-c", "\"$@\"; exit 7", "sh"]].concat();
     assert_eq!(page(&world, &shell), "the portal");
     let mut ends = world.net.host().command(SEGUE);
     ends.args(["run", "--path", "wifi", "--", "sh", "-c", "exit 7"]);
     assert_eq!(ends.status().unwrap().code(), Some(7));
     assert_eq!(page(&world, &[]), "the world", "and nothing else does");
-    // It can still ask a resolver on this machine.
+    // It can still query a resolver on this machine.
     let local = [&run[..], &["sh", "-c", "getent hosts localhost"]].concat();
     let output = world.net.host().command(local[0]).args(&local[1..]).status().unwrap();
     assert!(output.success());

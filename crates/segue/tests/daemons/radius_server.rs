@@ -1,4 +1,4 @@
-//! FreeRADIUS as a child process, in the foreground in a node, with a directory of its own.
+//! FreeRADIUS as a child process, in the foreground in a node, with a separate directory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use segue_linux::netns::Netns;
 
 use crate::world::wait_for;
 
-/// What it shares with those that ask it.
+/// The secret that the server shares with its clients.
 pub(crate) const SECRET: &str = "a secret of 26 characters";
 
-/// Its configuration.
+/// The server's configuration.
 const CONFIG: &str = include_str!("../../../../examples/pmip/radiusd.conf");
 
-/// A server. Dropping it ends it, and shows the end of its log if the test fails.
+/// A server. Dropping it stops the server, and shows the end of its log if the test fails.
 pub(crate) struct RadiusServer {
     child: Child,
     dir: PathBuf,
 }
 
-/// Whether it is installed; says so if not.
+/// Whether FreeRADIUS is installed; prints a note if not.
 pub(crate) fn installed() -> bool {
     let there = Path::new("/usr/sbin/freeradius").exists();
     if !there {
@@ -30,7 +30,7 @@ pub(crate) fn installed() -> bool {
 }
 
 impl RadiusServer {
-    /// Starts one with these users (as in its file `users`), at this port and the next.
+    /// Starts a server with these users (in the format of its file `users`), at this port and the next.
     pub(crate) fn start(node: &Netns, dir: &Path, port: u16, users: &str) -> RadiusServer {
         let dir = dir.join(format!("radius{port}"));
         std::fs::create_dir(&dir).unwrap();
@@ -65,7 +65,7 @@ impl RadiusServer {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// The accounting records, each as it wrote it.
+    /// The accounting records as the server wrote them.
     pub(crate) fn records(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.dir.join("detail")).unwrap_or_default();
         text.split("\n\n").filter(|record| !record.trim().is_empty()).map(str::to_owned).collect()
@@ -84,19 +84,19 @@ impl Drop for RadiusServer {
     }
 }
 
-/// What crosses an interface while this is there, in a file.
+/// A capture of an interface into a file, until this is dropped.
 pub(crate) struct Capture {
     child: Child,
     pub(crate) file: PathBuf,
 }
 
 impl Capture {
-    /// Begins to take what is said to servers.
+    /// Starts a capture of RADIUS messages.
     pub(crate) fn start(node: &Netns, dir: &Path, interface: &str) -> Capture {
         Capture::of(node, dir, interface, "udp portrange 1812-1900")
     }
 
-    /// Begins to take what passes a filter.
+    /// Starts a capture of packets that match a filter.
     pub(crate) fn of(node: &Netns, dir: &Path, interface: &str, filter: &str) -> Capture {
         let file = dir.join(format!("{interface}.pcap"));
         let child = node
@@ -114,7 +114,8 @@ impl Capture {
         capture
     }
 
-    /// Ends, and returns a line for each packet, and one for each in which tshark, which knows the secret, finds something wrong.
+    /// Ends the capture. Returns a line for each packet, and a line for each packet in which tshark, which knows the
+    /// secret, finds an error.
     pub(crate) fn read(mut self) -> (Vec<String>, Vec<String>) {
         self.end();
         let read = |filter: &str| {
@@ -127,13 +128,13 @@ impl Capture {
             let text = String::from_utf8_lossy(&output.stdout);
             text.lines().map(str::to_owned).collect::<Vec<String>>()
         };
-        // Of requests it does not check it.
+        // tshark does not check the authenticator of requests.
         let unproven = "radius.code in {2, 3, 5} && !(radius.authenticator.valid == 1)";
         let wrong = "_ws.malformed || radius.invalid_length || radius.authenticator.invalid == 1";
         (read("radius"), read(&format!("{wrong} || ({unproven})")))
     }
 
-    /// Ends, and returns these fields of each packet, as tshark reads them, with a semicolon between them.
+    /// Ends the capture. Returns these fields of each packet as tshark decodes them, separated by semicolons.
     pub(crate) fn fields(mut self, fields: &[&str]) -> Vec<String> {
         self.end();
         let mut tshark = Command::new("tshark");

@@ -29,7 +29,7 @@ fn answers(from: &Netns, to: SocketAddr) -> bool {
     })
 }
 
-/// Whether the answer to an ICMP echo request comes back.
+/// Whether an ICMP echo request is answered.
 pub(crate) fn pings(from: &Netns, to: IpAddr) -> bool {
     use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
     let (family, protocol, kind) = match to {
@@ -79,15 +79,14 @@ fn hosts_reach_what_is_routed_and_ping_the_anchor_and_nothing_else(datapath: &'s
         let status = anchor.wait("counted", |status| drops(status, "not_allowed") >= refused + 9);
         refused = drops(&status, "not_allowed");
         assert_eq!(drops(&b.status(), "inner_destination"), 0);
-        // A host may answer flows that others begin.
+        // A host may answer flows that others open.
         let at_a = UdpEcho::start(two.node("a"), of_a);
         let began = one_datagram(two.node("anchor"), at_a.address);
         assert!(began.is_some(), "begun by the anchor: {:#} {:#}", anchor.status(), a.status());
     }
 }
 
-/// A host sends to another's address before that host arrives, and sends on the same flow once it
-/// is there.
+/// A host sends to the address of another host before that host arrives, and continues the flow once it is there.
 fn what_is_sent_to_a_host_that_is_away_opens_no_way_to_it(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let anchor = two.anchor();
@@ -103,7 +102,7 @@ fn what_is_sent_to_a_host_that_is_away_opens_no_way_to_it(datapath: &'static str
     let flows: Vec<UdpSocket> = flows.collect();
     let send = |n: u64| {
         for flow in &flows {
-            // An ICMP error for the previous one does not matter.
+            // Retry once: the first send may report an ICMP error caused by the previous datagram.
             (0..2).any(|_| flow.send(b"for b alone").is_ok());
         }
         anchor.wait("refused", |status| drops(status, "not_allowed") >= n);
@@ -172,7 +171,7 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
                 socket.send_to(b"past the tunnel", receiver.local_addr().unwrap()).unwrap();
             }
         };
-        // A neighbour on the host's access link, which is the anchor's machine here.
+        // A neighbour on the host's access link, in this case the anchor's machine.
         let via = match of_a {
             IpAddr::V4(_) => "10.61.1.2".to_owned(),
             IpAddr::V6(_) => link_local(two.node("a"), "up0"),
@@ -185,7 +184,7 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
         assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: {of_a} from a neighbour");
         wait_for("counted at the host", || past_tunnel(&a, two.node("a")) >= before + 5);
         ip(node, &format!("{family} rule del priority 100"));
-        // An attacker behind the anchor, with another host's address.
+        // An attacker behind the anchor uses another host's address.
         let far = two.node("cn");
         let length = if of_b.is_ipv4() { 32 } else { 128 };
         ip(far, &format!("addr add {of_b}/{length} dev lo"));
@@ -198,7 +197,7 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
         spoofed("cn", Some(of_b));
         assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: {of_a} in the name of {of_b}");
         wait_for("counted at the anchor", || past_tunnel(&anchor, node) >= before + 5);
-        // The same from an unassigned address of the pool.
+        // The same attack from an unassigned address of the pool.
         let nobodys: IpAddr =
             if of_a.is_ipv4() { "10.77.9.9" } else { "fd5e:67e0::909" }.parse().unwrap();
         ip(far, &format!("addr add {nobodys}/{length} dev lo"));
@@ -213,7 +212,7 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
     }
 }
 
-/// An nftables guard left by a crash would refuse packets without the next packet path knowing.
+/// An nftables guard left by a crash would drop packets without the knowledge of the new datapath.
 #[test]
 fn a_start_over_ebpf_removes_the_guard_that_a_crash_in_user_space_left() {
     let _turn = crate::among_others();
@@ -251,18 +250,18 @@ fn forward(node: &Netns, on: bool) {
         .unwrap();
 }
 
-/// Gives the networks of `b` and `cn` IPv6, with the anchor as their router.
+/// Adds IPv6 to the networks of `b` and `cn`, with the anchor as their router.
 fn with_ipv6(two: &Two) {
     for (net, node) in [(2, "b"), (3, "cn")] {
         ip(two.node("anchor"), &format!("-6 addr add fd61:{net}::1/64 dev {node} nodad"));
         ip(two.node(node), &format!("-6 addr add fd61:{net}::2/64 dev up0 nodad"));
         ip(two.node(node), &format!("-6 route add default via fd61:{net}::1 dev up0"));
     }
-    // Hosts send only what the anchor can route onwards.
+    // Hosts send through the tunnel only what the anchor has a route for.
     ip(two.node("anchor"), "-6 route add default via fd61:3::2 dev cn");
 }
 
-/// `b` is no host here, but an outsider on an access link who would use the anchor as a router.
+/// Here `b` is not a host but an outsider on an access link that tries to use the anchor as a router.
 fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     with_ipv6(&two);
@@ -274,14 +273,14 @@ fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) 
             let passed = || answers(two.node("b"), echo.address);
             let way = format!("{datapath}, {when}: from b to {}", echo.address);
             if wanted {
-                // A solicitation that comes before the neighbour listens is repeated after a second.
+                // A neighbour solicitation sent before the neighbour listens is repeated after a second.
                 wait_for(&way, passed);
             } else {
                 assert!(!passed(), "{way}");
             }
         }
     };
-    // A machine that forwarded before keeps forwarding.
+    // A machine that already forwarded keeps forwarding.
     passes(true, "a router");
     let mut anchor = two.anchor();
     passes(true, "a router with an anchor");
@@ -290,7 +289,7 @@ fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) 
 
     forward(node, false);
     passes(false, "no router");
-    // As on virtual routers: the lookup of local addresses comes late.
+    // As on virtual routers, the rule that looks up local addresses has a low priority.
     for family in ["-4", "-6"] {
         ip(node, &format!("{family} rule add priority 30000 lookup local"));
         ip(node, &format!("{family} rule del priority 0"));
@@ -309,7 +308,7 @@ fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) 
         assert!(forwards(node, false) && forwards(node, true), "{}", anchor.log());
     };
     works(&anchor, &host, "an anchor");
-    // The next start recognises what a crash left and removes it.
+    // The next start recognizes and removes the leftovers of a crash.
     host.end(Signal::SIGTERM);
     anchor.end(Signal::SIGKILL);
     passes(false, "a crashed anchor");

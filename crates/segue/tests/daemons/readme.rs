@@ -1,6 +1,6 @@
-//! The README's quick start, command by command, on two fresh machines: each has its own file
-//! systems where files are installed and daemons keep their state. The network behind the anchor
-//! has no route back to its pools. `scripts/try-deb` runs the same commands with the package and systemd.
+//! Executes the README's quick start on two fresh machines. Each has separate file systems where files are installed
+//! and where daemons keep their state. The network behind the anchor has no route back to its pools. `scripts/try-deb`
+//! runs the same commands with the package and systemd.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ const README: &str = include_str!("../../../../README.md");
 /// Directories that an installation and the daemons write to.
 const OWN: [&str; 4] = ["/etc", "/usr/local", "/var/lib", "/run"];
 
-/// A machine: a process that holds its mounts, and its daemons.
+/// A machine: a process that holds the mounts, and the daemons.
 struct Machine {
     disk: PathBuf,
     holder: Child,
@@ -41,13 +41,13 @@ impl Machine {
     fn shell(&self, command: &str) -> Command {
         let mut shell = Command::new("nsenter");
         shell.args(["-t", &self.holder.id().to_string(), "--mount", "--net", "sh", "-c"]);
-        // From its own directory, as after a login.
+        // Start in the machine's directory, as after a login.
         shell.arg(format!("cd {} && {command}", self.disk.display())).stdin(Stdio::null());
         shell
     }
 
-    /// One command of the README. The test stands in for what it lacks: the package's files come from `make install`,
-    /// systemd's part is to run a unit's command, and `scp` copies from the other machine.
+    /// Runs one command of the README. The test substitutes what is missing here: `make install` for the package,
+    /// running the unit's command for systemd, and a copy from the other machine for `scp`.
     fn run(&mut self, command: &str, other: Option<&Machine>) {
         let words: Vec<&str> = command.split_whitespace().collect();
         let mut child = match words[..] {
@@ -92,7 +92,7 @@ impl Drop for Machine {
     }
 }
 
-/// The commands of each block of a section, without root's prompt.
+/// The commands of each block of a section, without the root prompt.
 fn blocks(section: &str) -> Vec<Vec<String>> {
     let start = README.find(&format!("## {section}\n")).unwrap();
     let section = &README[start..];
@@ -117,7 +117,7 @@ fn the_quick_start_leads_from_nothing_to_a_ping_in_four_commands_a_machine() {
     for command in at_anchor {
         let command = command.replace("192.0.2.1", &DemoNet::ANCHOR.0.to_string());
         if command.starts_with("segue ") {
-            // systemd would wait no more than that for the daemon either, and people type slowly.
+            // systemd would not wait longer for the daemon either, and a user takes time to type.
             wait_for("the anchor's socket", || anchor.disk.join("run/segue/anchor.sock").exists());
         }
         anchor.run(&command, None);
@@ -135,7 +135,7 @@ fn the_quick_start_leads_from_nothing_to_a_ping_in_four_commands_a_machine() {
         host.run(&command, Some(&anchor));
     }
     host.run(&format!("ping -c 3 {v6}"), None);
-    // That went through the tunnel: there is also a way around it, but not with the inner address.
+    // The packets went through the tunnel: a route outside it exists too, but not with the inner address.
     let route = text(&host.shell(&format!("ip route get {v4}")).output().unwrap().stdout);
     assert!(route.contains("dev segue0"), "{route}");
     let doctor = host.shell("segue doctor").output().unwrap();

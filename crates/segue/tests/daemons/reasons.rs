@@ -1,11 +1,12 @@
-//! Why a host does not reach its anchor: logged at the default level, and shown in the status.
+//! The reason why a host cannot reach its anchor is logged at the default level and shown in the
+//! status.
 
 use nix::sys::signal::Signal;
 
 use crate::several::Two;
 use crate::world::{Daemon, registered, text};
 
-/// How often the log warns of something.
+/// Number of warnings in the log that contain `part`.
 fn warnings(host: &Daemon, part: &str) -> usize {
     host.log().lines().filter(|line| line.contains(" WARN ") && line.contains(part)).count()
 }

@@ -1,4 +1,4 @@
-//! Bad input: one line that says what is wrong, exit status 2, and nothing left behind.
+//! Invalid input: one line with the mistake, exit status 2, and no leftovers.
 
 use std::process::Output;
 
@@ -54,7 +54,7 @@ impl Place {
         self.dir.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs `segue ARGS` in the node to its end; stops a daemon that starts nevertheless.
+    /// Runs `segue ARGS` in the node until it exits; stops a daemon that starts nevertheless.
     fn run(&self, args: &[&str]) -> Output {
         self.run_as(&[SEGUE], args)
     }
@@ -209,8 +209,8 @@ fn a_port_in_use_is_refused_on_either_datapath() {
     assert_eq!(inventory(node), before);
 }
 
-/// Copies in another process: a child that another test starts meanwhile would inherit the open
-/// file for a moment, and a file open for writing cannot be run.
+/// Copies the program in a separate process: otherwise a child that another test starts meanwhile
+/// would briefly inherit the open file, and a file open for writing cannot be executed.
 fn copy_of_segue(to: &std::path::Path) {
     let copied = std::process::Command::new("cp").arg(SEGUE).arg(to).status();
     assert!(copied.unwrap().success());
@@ -222,8 +222,8 @@ fn without_permission_there_is_one_line_and_no_trace() {
     let Some(place) = Place::new() else { return };
     let node = place.lab.node("a").unwrap();
     let before = settled(node);
-    // The binary's own directory may be closed to other users; a copy beside the test's files is
-    // not.
+    // Other users may have no access to the binary's directory, but they can reach a copy beside
+    // the test's files.
     let binary = place.path("segue");
     copy_of_segue(std::path::Path::new(&binary));
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -265,7 +265,7 @@ fn only_root_and_the_daemons_own_user_may_ask() {
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions())
     };
     assert_eq!(mode(&anchor.socket()) & 0o777, 0o600);
-    // Even if the file and its directories are opened to everyone.
+    // Access stays refused even if file permissions allow it.
     for path in [world.dir.path(), &anchor.socket()] {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(path, open).unwrap();
@@ -295,7 +295,7 @@ fn logs_hold_no_secrets() {
     for at in 0..=line.len() - 16 {
         assert!(!logs.contains(&line[at..at + 16]), "part {at} of the join line");
     }
-    // Its secret is the token, in whatever encoding.
+    // The secret in the line is the token; look for it in any encoding.
     let token = join.parse::<segue_daemon::identity::Join>().unwrap().token.0;
     let list = token.map(|byte| byte.to_string()).join(", ");
     let hex = token.map(|byte| format!("{byte:02x}"));
@@ -312,7 +312,7 @@ fn a_damaged_state_file_is_named_by_every_role_and_verb() {
     let Some(place) = Place::new() else { return };
     let state = place.path("damaged.db");
     let mut bytes = std::fs::read(place.path("enrol.db")).unwrap();
-    // A bit in each kibibyte behind the head.
+    // Flip a bit in each kibibyte after the header.
     bytes.iter_mut().skip(4_096).step_by(1_024).for_each(|byte| *byte ^= 4);
     std::fs::write(&state, &bytes).unwrap();
     let [lma, mag] = ["lma", "wlan1"].map(|name| {

@@ -1,5 +1,5 @@
-//! Hosts beside the routing of others: several addresses on a link, deprecated ones, default routes in other tables and
-//! behind nexthop objects, rules and routes of other VPNs.
+//! Hosts beside other routing: several addresses on a link, deprecated addresses, default routes in other tables and
+//! behind nexthop objects, and rules and routes of other VPNs.
 
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -26,8 +26,8 @@ over_both! { among_others:
     the_operators_word_and_fail_closed_put_segue_before_other_tunnels
 }
 
-/// The families: the option of `ip`, the anchor's address, the host's on Wi-Fi and LTE, the routers, and an alias that is
-/// lower than all of these and leads nowhere.
+/// The settings of a family: the option of `ip`, the anchor's address, the host's addresses on Wi-Fi and LTE, the
+/// routers, and an alias that sorts below all of these and is not routed.
 struct Family {
     option: &'static str,
     anchor: String,
@@ -77,7 +77,7 @@ impl Family {
         ip(node, &format!("{option} addr add {alias}/{length} dev wifi {nodad}"));
     }
 
-    /// A host that knows only the anchor's address of this family.
+    /// Starts a host that knows only the anchor's address of this family.
     fn host(&self, world: &World, anchor: &Daemon, name: &str, more: &str) -> Daemon {
         let done = anchor.cli(&["enroll", name, "--at", &self.anchor]);
         assert!(done.status.success(), "{}", text(&done.stderr));
@@ -95,7 +95,7 @@ fn both_up(status: &Value) -> bool {
     registered(status) && paths_up(status) == 2
 }
 
-/// What `segue doctor` says beside a running host.
+/// The findings of `segue doctor` for a running host.
 fn says(node: &Netns, world: &World, host: &Daemon, name: &str) -> Vec<(String, String, String)> {
     let (config, socket) = (world.path(&format!("{name}.toml")), host.socket());
     let args = ["-c", config.to_str().unwrap(), "--control", socket.to_str().unwrap()];
@@ -133,7 +133,7 @@ fn a_source_that_nobody_answers_is_left_for_the_next_and_a_configured_one_is_kep
     for (number, family) in families().into_iter().enumerate() {
         let (option, own) = (family.option, &family.own[0]);
         family.alias(node);
-        // The route names the alias, which the router knows no way back to.
+        // The route prefers the alias, to which the router has no way back.
         let router = family.routers[0];
         let change = format!(
             "{option} route replace default via {router} dev wifi metric 100 src {}",
@@ -202,7 +202,7 @@ fn a_deprecated_address_serves_until_there_is_a_better_one(datapath: &'static st
         "which is deprecated: there is no better one",
     );
     passes(&world);
-    // One that has just become deprecated stays, too, and a new one takes its place.
+    // An address that becomes deprecated also stays in use until a new one appears.
     wifi(&format!("change {own}/64 valid_lft forever preferred_lft forever"));
     wifi(&format!("change {own}/64 valid_lft forever preferred_lft 0"));
     std::thread::sleep(Duration::from_millis(500));
@@ -237,7 +237,7 @@ fn default_routes_that_only_rules_lead_to_are_used(datapath: &'static str) {
         assert_eq!([local(&status, "wifi"), local(&status, "lte")], *own);
         expect(&says(node, &world, &host, &name), "source", "ok", "by routing table 102");
         passes(&world);
-        // Without its rule a table leads nowhere.
+        // Without its rule, a table is not used.
         ip(node, &format!("{option} rule del pref 102"));
         host.wait("one path", |status| path(status, "lte").is_null() && paths_up(status) == 1);
         let line = format!("ip rule add from {} lookup 102", own[1]);
@@ -271,9 +271,10 @@ fn default_routes_behind_nexthop_objects_are_used(datapath: &'static str) {
             let name = format!("objects{number}{compatible}");
             let mut host = family.host(&world, &anchor, &name, "");
             host.wait("one path", |status| registered(status) && paths_up(status) == 1);
-            // While it runs.
+            // Add the route while the host runs.
             ip(node, &format!("{option} route add default nhid 12 metric 200"));
-            // Of IPv4 routes behind nexthop objects, Linux finds the best alone if an interface is asked for.
+            // Of several IPv4 routes behind nexthop objects, Linux returns only the best one when the lookup names an
+            // interface.
             let (found, shown) = (option == &"-6", compatible);
             if found || shown && datapath == "ebpf" {
                 host.wait("two paths", both_up);
@@ -288,7 +289,7 @@ fn default_routes_behind_nexthop_objects_are_used(datapath: &'static str) {
             passes(&world);
             host.end(nix::sys::signal::Signal::SIGTERM);
         }
-        // The objects and the routes by them go.
+        // Remove the objects, and with them their routes.
         for id in [11, 12] {
             ip(node, &format!("nexthop del id {id}"));
         }
@@ -305,7 +306,7 @@ fn default_routes_behind_nexthop_objects_are_used(datapath: &'static str) {
     }
 }
 
-/// The device that a packet of no program in particular leaves by.
+/// The device by which an ordinary packet leaves.
 fn leaves_by(node: &Netns, to: &str) -> String {
     let route = ip(node, &format!("route get {to}"));
     let mut words = route.split_whitespace().skip_while(|word| *word != "dev");
@@ -326,7 +327,8 @@ fn soon(node: &Netns, to: &str, device: &str) {
     }
 }
 
-/// The families with a destination, the device of another program's tunnel, what that has, and some of its destinations.
+/// For each family: a destination, the device of another program's tunnel, the prefix that it takes entirely, and a
+/// prefix of selected destinations.
 const OTHERS: [(&str, &str, &str, &str, &str); 2] = [
     ("-4", "198.51.100.1", "vpn4", "0.0.0.0/0", "100.64.0.0/10"),
     ("-6", "2001:db8:77::1", "vpn6", "::/0", "fd7a:115c:a1e0::/48"),
@@ -342,7 +344,7 @@ fn make_tunnels(node: &Netns) {
     }
 }
 
-/// Sets a tunnel for everything up as wg-quick does, where the kernel chooses the priorities, or takes it away.
+/// Sets up a tunnel for all traffic as wg-quick does, with priorities chosen by the kernel, or removes it.
 fn take_everything(node: &Netns, on: bool) {
     for (option, _, device, ..) in OTHERS {
         if on {
@@ -362,7 +364,7 @@ fn take_everything(node: &Netns, on: bool) {
     }
 }
 
-/// Waits until the packets of both families leave by these devices.
+/// Waits until packets of each family leave by these devices.
 #[track_caller]
 fn all_by(node: &Netns, devices: [&str; 2]) {
     for ((_, to, ..), device) in OTHERS.iter().zip(devices) {
@@ -384,18 +386,18 @@ fn rules_of_other_tunnels_go_first(datapath: &'static str) {
         expect(&says(node, &world, &host, "first"), "routing", "todo", &line);
         assert!(host.log().contains(&line), "{}", host.log());
     }
-    // No path runs over such a tunnel.
+    // Such a tunnel is not used as a path.
     assert_eq!(host.status()["paths"].as_array().unwrap().len(), 2);
     take_everything(node, false);
     all_by(node, SEGUE0);
     expect(&says(node, &world, &host, "first"), "routing", "ok", "no other program's tunnel");
     passes(&world);
-    // One that starts after the host.
+    // A tunnel that starts after the host.
     take_everything(node, true);
     all_by(node, VPNS);
     take_everything(node, false);
     all_by(node, SEGUE0);
-    // As Tailscale sets them: only some destinations.
+    // Tailscale, for example, routes only selected destinations.
     for (option, _, device, _, some) in OTHERS {
         ip(node, &format!("{option} route add {some} dev {device} table 52"));
         ip(node, &format!("{option} rule add pref 5270 table 52"));
@@ -440,7 +442,7 @@ fn the_operators_word_and_fail_closed_put_segue_before_other_tunnels(datapath: &
         expect(&says(node, &world, &host, "first"), "routing", "todo", says_why);
         assert!(host.log().contains(says_why), "{}", host.log());
         if setting.starts_with("fail") {
-            // One that starts later puts its rules before all others.
+            // A tunnel that starts later inserts its rules before all others.
             take_everything(node, false);
             take_everything(node, true);
             wait_for("a line", || host.log().contains("comes before fail_closed"));

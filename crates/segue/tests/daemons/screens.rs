@@ -1,4 +1,4 @@
-//! What daemons say fits into 80 columns.
+//! The output about daemons fits into 80 columns.
 
 use std::process::Command;
 
@@ -7,11 +7,11 @@ use crate::screen::{COLUMNS, fits};
 use crate::traffic::{Voice, correspondents};
 use crate::world::{Daemon, SEGUE, World, text, wait_for};
 
-/// Screens of hosts and anchors.
+/// The screens of hosts and anchors.
 const OF_TUNNELS: [&[&str]; 6] =
     [&["status"], &["paths"], &["paths", "--why"], &["flows"], &["flows", "--why"], &["events"]];
 
-/// Asserts that these screens of a daemon fit, into a pipe and on a terminal.
+/// Asserts that these screens of a daemon fit, both in a pipe and on a terminal.
 pub(crate) fn all_fit(daemon: &Daemon, screens: &[&[&str]]) {
     for screen in screens {
         let command = || {

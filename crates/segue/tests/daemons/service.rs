@@ -1,4 +1,4 @@
-//! A daemon as a system service: access to its control socket, and its page of metrics.
+//! A daemon as a system service: access to its control socket, and its metrics page.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -27,7 +27,7 @@ fn scrape(node: &Netns) -> Values {
     scrape_over(connect(node))
 }
 
-/// Checks a page with Prometheus' own tool.
+/// Checks a page with promtool, Prometheus' own checker.
 fn judge(page: &str) {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -80,7 +80,8 @@ fn both_daemons_serve_metrics_on_loopback_while_paths_come_and_go(datapath: &'st
     assert_eq!(value(&scrape(world.net.host()), "segue_registered", ""), 1.0);
     assert_eq!(value(&scrape(world.net.anchor()), "segue_hosts", ""), 1.0);
 
-    // Each page is complete and correct while paths come and go, with no value twice for one path.
+    // While paths come and go, each page is complete and correct and reports each value once per
+    // path.
     for (state, paths) in [("down", 1.0), ("up", 2.0)] {
         let mut ip = world.net.host().command("ip");
         assert!(ip.args(["link", "set", "lte", state]).status().unwrap().success());
@@ -169,7 +170,7 @@ fn a_group_may_use_the_control_socket_and_nobody_else() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("closed to you"), "{}", text(&refused.stderr));
 
-    // The daemon checks clients itself, whatever the socket's mode.
+    // The daemon checks clients itself, whatever the mode of the socket.
     std::fs::set_permissions(anchor.socket(), std::fs::Permissions::from_mode(0o666)).unwrap();
     may("65534", &daemon_group, "");
     may("65534", "65534", &format!("65534,{daemon_group}"));

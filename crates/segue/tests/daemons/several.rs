@@ -1,4 +1,4 @@
-//! Two hosts at one anchor: neither gets the other's packets or can impersonate the other.
+//! Two hosts at one anchor: neither can receive the other's packets or impersonate the other.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -23,7 +23,7 @@ over_both! { among_others:
     two_hosts_on_one_machine_have_tables_and_rules_of_their_own
 }
 
-/// An anchor with hosts `a` and `b` and a correspondent `cn`, each on its own network beside it.
+/// An anchor with hosts `a` and `b` and a correspondent `cn`, each on a separate network next to it.
 pub(crate) struct Two {
     lab: Lab,
     dir: tempfile::TempDir,
@@ -52,7 +52,7 @@ impl Two {
             let gateway: IpAddr = format!("10.61.{net}.1").parse().unwrap();
             lab.route(node, Prefix::default_of(false), gateway, None).unwrap();
         }
-        // Hosts send only what the anchor can route onwards.
+        // Hosts send through the tunnel only what the anchor has a route for.
         let out: IpAddr = "10.61.3.2".parse().unwrap();
         lab.route("anchor", Prefix::default_of(false), out, None).unwrap();
         Some(Two { lab, dir: tempfile::tempdir().unwrap(), datapath })
@@ -80,12 +80,12 @@ impl Two {
         self.start("anchor", &["anchor", "--state", state, "-c", file])
     }
 
-    /// Where the files of this test are.
+    /// The directory with this test's files.
     pub(crate) fn directory(&self) -> &std::path::Path {
         self.dir.path()
     }
 
-    /// An anchor whose state is elsewhere.
+    /// Starts an anchor with its state at `state`.
     pub(crate) fn anchor_at(&self, state: &std::path::Path) -> Daemon {
         self.start("anchor", &["anchor", "--state", state.to_str().unwrap()])
     }
@@ -97,7 +97,7 @@ impl Two {
         text(&done.stdout).trim().to_owned()
     }
 
-    /// Arguments of a host with its own state.
+    /// The arguments of a host with its own state.
     pub(crate) fn host_args(&self, name: &str, line: &str) -> [String; 5] {
         let state = self.dir.path().join(format!("{name}.db"));
         let state = state.to_str().unwrap();
@@ -131,7 +131,7 @@ fn two_hosts_are_kept_apart_and_may_not_borrow_addresses(datapath: &'static str)
     let (own_a, own_b) = (inner(&a.status()), inner(&b.status()));
     assert!(own_a.0 != own_b.0 && own_a.1 != own_b.1, "{own_a:?} {own_b:?}");
 
-    // The same ports at both hosts: only the inner address tells the flows apart.
+    // Use the same ports at both hosts, so that only the inner address distinguishes the flows.
     let echo = UdpEcho::start(two.node("cn"), "10.61.3.2".parse().unwrap());
     let sockets = [("a", IpAddr::from(own_a.0)), ("b", own_b.0.into())].map(|(name, ip)| {
         let socket = udp(two.node(name), SocketAddr::new(ip, 40_000));
@@ -149,12 +149,12 @@ fn two_hosts_are_kept_apart_and_may_not_borrow_addresses(datapath: &'static str)
             assert_eq!(text(&buffer[..len]), format!("{name} {round}"));
         }
     }
-    // Hosts reach each other through the anchor, if it lets them.
+    // Hosts reach each other through the anchor if it allows them to.
     let at_b = UdpEcho::start(two.node("b"), own_b.0.into());
     one_datagram(two.node("a"), at_b.address).expect("from host to host");
     assert_eq!(drops(&anchor.status(), "inner_source"), 0);
 
-    // Host a takes host b's address and speaks from it.
+    // Host a takes host b's address and sends from it.
     two.node("a")
         .run(|| link::add_address("segue0", Prefix::host(IpAddr::from(own_b.0))).unwrap())
         .unwrap();
@@ -174,7 +174,7 @@ fn two_hosts_are_kept_apart_and_may_not_borrow_addresses(datapath: &'static str)
     assert_eq!((&buffer[..len], *name), (&b"still here"[..], "b"));
 }
 
-/// The anchor has room for two paths, so the third reuses the slot of the first.
+/// The anchor has room for two paths (slot 0 is unused), so the third path reuses the slot of the first.
 fn packets_for_a_host_that_has_left_reach_no_other(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let anchor = two.anchor_with("max_paths = 3\n");
@@ -195,7 +195,7 @@ fn packets_for_a_host_that_has_left_reach_no_other(datapath: &'static str) {
         for _ in 0..200 {
             far.send(b"for b alone").unwrap();
         }
-        // By the time this is answered, all of them are handled.
+        // Once this is answered, the anchor has handled all of them.
         one_datagram(two.node("a"), echo.address).expect("a's own traffic");
         assert_eq!(drops(&a.status(), "inner_destination"), 0, "a was sent what is b's");
         anchor.wait("they went nowhere", |s| drops(s, "no_host") == before + 200);
@@ -252,7 +252,7 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     let status = first.wait("both paths of the first", |status| paths_up(status) == 2);
     assert!(own(1).iter().any(|line| line.contains("24162")), "{:#?}", inventory(node));
 
-    // Each is reached over its own tunnel.
+    // Each host is reached over its own tunnel.
     let (a, b) = (inner(&status).0, inner(&second.status()).0);
     assert_ne!(a, b);
     let pings = |to: Ipv4Addr| {
@@ -261,7 +261,7 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     };
     assert!(pings(a) && pings(b));
 
-    // A third with the number of the first does not start, and takes nothing from it.
+    // A third host whose device ends in the same number as the first's does not start, and takes nothing from it.
     let join = world.file("third.join", &world.enroll(&anchor, "third"));
     std::fs::set_permissions(&join, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let config = format!("device = \"segue-b0\"\nport = 5205\n{HOST_FILE}");
@@ -287,7 +287,7 @@ fn two_hosts_on_one_machine_have_tables_and_rules_of_their_own(datapath: &'stati
     assert_eq!(own(0), of_first);
     assert!(!first.log().contains("somebody removed"), "{}", first.log());
 
-    // What the second leaves behind in a crash is cleaned up beside the first, which stays as it was.
+    // The leftovers of the second host after a crash are removed while the first runs unaffected.
     second.end(Signal::SIGKILL);
     assert_ne!(own(1), Vec::<String>::new());
     let mut command = node.command(SEGUE);
@@ -307,7 +307,7 @@ fn a_role_without_a_name_is_the_only_daemon_of_it_that_has_one() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("left.toml");
     std::fs::write(&file, "instance = \"left\"\n").unwrap();
-    // The usual place of sockets, for these alone.
+    // Give these daemons a separate /run, where sockets are by default.
     let script = format!(
         "mount -t tmpfs tmpfs /run && ip link set lo up && mkdir /run/segue || exit 9
          {SEGUE} mih function -c {} 2>/dev/null & left=$!

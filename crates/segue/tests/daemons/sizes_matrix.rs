@@ -1,8 +1,9 @@
-//! Ways that take less than 1500 bytes, in all combinations of what, where and when. `make test` runs a cover in which
-//! every two values of two columns meet, `make soak` everything.
+//! Paths that carry less than 1500 bytes, in all combinations of cause, place and time. `make test` runs a subset in
+//! which each pair of values of two columns occurs; `make soak` runs all.
 //!
-//! In each cell TCP flows both ways over each family and stops for less than three seconds. Datagrams that are too large
-//! pass with DF (their sender is told) and without. Connections that begin later flow though the server hears no ICMP.
+//! In each cell TCP flows in both directions over each family and stalls for less than three seconds. Datagrams that
+//! are too large pass with DF (the sender is notified) and without. Connections that start later work even if the
+//! server receives no ICMP.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -16,12 +17,12 @@ use crate::pmip_sizes::{self, ip};
 use crate::traffic::{Stream, UdpEcho, any, correspondents};
 use crate::world::{World, inner};
 
-/// Bytes that have to come back before a flow counts as going on.
+/// Bytes that must be echoed before a flow counts as continuing.
 const SOME: u64 = 200_000;
-/// A datagram that no narrow way takes.
+/// A datagram that exceeds every narrow path.
 const LARGE: usize = 1_440;
 
-/// The values of a column by number, in the order of the columns.
+/// The number of the value chosen in each column, in the order of the columns.
 type Cell<const N: usize> = [usize; N];
 
 /// Every cell.
@@ -37,7 +38,8 @@ fn all<const N: usize>(columns: [usize; N]) -> Vec<Cell<N>> {
     (0..cells).map(cell).collect()
 }
 
-/// Cells in which any value of a column meets any of each other column: always the one with most pairs that are new.
+/// A set of cells in which each value of a column meets each value of every other column. Greedy: always adds the cell
+/// with the most new pairs.
 fn pairwise<const N: usize>(columns: [usize; N]) -> Vec<Cell<N>> {
     let pairs = |cell: &Cell<N>| {
         let cell = *cell;
@@ -49,7 +51,7 @@ fn pairwise<const N: usize>(columns: [usize; N]) -> Vec<Cell<N>> {
     let mut chosen = Vec::new();
     while !left.is_empty() {
         let new = |cell: &&Cell<N>| pairs(cell).intersection(&left).count();
-        // Of equals the last, whose values differ most from the first one's.
+        // Among equals `max_by_key` returns the last, whose values differ most from the first one's.
         let best = *cells.iter().max_by_key(new).unwrap();
         left = left.difference(&pairs(&best)).copied().collect();
         chosen.push(best);
@@ -80,12 +82,12 @@ enum When {
 
 const WHEN: [When; 3] = [When::Start, When::MidFlow, When::Handover];
 
-/// Sends a large datagram until it comes back.
+/// Sends a large datagram repeatedly until it comes back.
 fn passes(socket: &UdpSocket, to: SocketAddr, what: &str) {
     let begin = Instant::now();
     let mut buffer = [0; 2_048];
     let came = |socket: &UdpSocket| {
-        // Refused while the sender does not cut what it sends.
+        // The kernel refuses the datagram until the sender fragments it.
         let _ = socket.send_to(&[7; LARGE], to);
         socket.recv(&mut buffer).is_ok_and(|len| len == LARGE)
     };
@@ -95,8 +97,8 @@ fn passes(socket: &UdpSocket, to: SocketAddr, what: &str) {
     assert!(begin.elapsed() < STUCK, "{what}: a datagram comes back after {:?}", begin.elapsed());
 }
 
-/// Waits until the kernel of a node believes in no more than what packets to an address take. It may have heard of less
-/// while the size was searched for.
+/// Waits until the kernel's path MTU from a node to an address is at most `bytes`. It may be smaller, if the kernel was
+/// notified while the size was being searched.
 fn is_told(node: &Netns, to: IpAddr, bytes: u32, what: &str) {
     let begin = Instant::now();
     while route_mtu(node, to) > bytes {
@@ -109,7 +111,7 @@ fn is_told(node: &Netns, to: IpAddr, bytes: u32, what: &str) {
     }
 }
 
-/// A socket whose packets routers may cut, or may not.
+/// A datagram socket with or without DF.
 fn datagrams(node: &Netns, to: IpAddr, df: bool) -> UdpSocket {
     const KEY: &str = "net.ipv4.ip_no_pmtu_disc";
     let open = || {
@@ -123,24 +125,25 @@ fn datagrams(node: &Netns, to: IpAddr, df: bool) -> UdpSocket {
     socket
 }
 
-/// What a cell's ends are, and what they should learn.
+/// The ends of a cell, and what they should learn.
 struct Ends<'a> {
     client: &'a Netns,
     server: &'a Netns,
-    /// Addresses of the server that the way has room for.
+    /// Addresses of the server whose family fits through the path.
     to: Vec<IpAddr>,
     /// Addresses of the client that the server can reach.
     back: Vec<IpAddr>,
-    /// The largest packets that the way takes inside, up and down.
+    /// The largest inner packets that the path carries, up and down.
     takes: [u32; 2],
 }
 
 impl Ends<'_> {
-    /// Starts TCP, lets `change` happen, and looks at everything.
+    /// Starts TCP, calls `change`, and checks everything.
     fn judge(&self, what: &str, change: impl FnOnce()) {
         let stream =
             |to: &IpAddr| Stream::start(self.client, self.server, *to, Duration::from_millis(5));
-        // While the system's setting is changed for them, ICMP is not to come.
+        // Open these sockets before there is traffic: opening them changes a system setting, and ICMP errors must not
+        // arrive during that time.
         let sockets = |to: &IpAddr| [true, false].map(|df| datagrams(self.client, *to, df));
         let sockets: Vec<[UdpSocket; 2]> = self.to.iter().map(sockets).collect();
         let streams: Vec<Stream> = self.to.iter().map(stream).collect();
@@ -176,7 +179,8 @@ fn go_on(streams: &[Stream], what: &str) {
     assert!(longest < STUCK, "{what}: {longest:?}");
 }
 
-/// Columns: bytes, when, access or backhaul, routers that say so or not, client, packet path, forwarding at the anchor before.
+/// Columns: bytes, when, access or backhaul, whether routers send ICMP, client, datapath, whether the anchor forwarded
+/// before.
 const TUNNEL: [usize; 7] = [2, 3, 2, 2, 2, 2, 2];
 
 fn tunnel([bytes, when, place, says, behind, datapath, forwards]: Cell<7>) {
@@ -198,7 +202,7 @@ fn tunnel([bytes, when, place, says, behind, datapath, forwards]: Cell<7>) {
     }
     let (_anchor, host) = world.running();
     let first = if when == When::Handover { "lte" } else { "wifi" };
-    // An access that is too narrow for IPv6 carries nothing while there is another.
+    // An access that is too narrow for IPv6 carries nothing while another is available.
     let order = host.cli(&["handover", "--to", first]);
     assert!(order.status.success() || when == When::Start, "{what}");
     let node = behind.then(|| behind_the_host(&world));
@@ -225,14 +229,14 @@ fn tunnel([bytes, when, place, says, behind, datapath, forwards]: Cell<7>) {
     });
 }
 
-/// From now on Wi-Fi, or what is behind the router, takes packets of this size at most.
+/// Limits packets over Wi-Fi, or over the link behind the router, to this size.
 fn narrow(world: &World, backhaul: bool, says: bool, bytes: u32) {
     let (router, device) = (world.net.router(), if backhaul { "core" } else { DemoNet::WIFI });
     if !says {
         narrow_ways(world, device, bytes, &["iifname", "oifname"]);
         return;
     }
-    // What comes from a narrow link cannot be told by the router behind it.
+    // The router cannot send errors about packets that arrive from the narrow link, so it drops them.
     narrow_ways(world, device, bytes, &["iifname"]);
     let (v4, v6) = match backhaul {
         true => ("10.61.9.0/24", "fd61:9::/64"),
@@ -244,7 +248,7 @@ fn narrow(world: &World, backhaul: bool, says: bool, bytes: u32) {
     }
 }
 
-/// Columns: bytes, when, access or backhaul, what is around packets, packet path. Without ICMP between its ends a relay does not
+/// Columns: bytes, when, access or backhaul, encapsulation, datapath. Without ICMP between its ends a relay cannot
 /// learn a size.
 const RELAY: [usize; 5] = [2, 3, 2, 3, 2];
 
@@ -257,7 +261,7 @@ fn relay([bytes, when, place, form, datapath]: Cell<5>) {
     let first = if when == When::Handover { "wlan2" } else { "wlan1" };
     let Some(domain) = pmip_sizes::start_at(datapath, form, first) else { return };
     let narrow = || match backhaul {
-        // Down alone: what is narrow up is so for the gateway that the host leaves, too.
+        // Downlink only: a narrow uplink would affect the gateway that the host leaves, too.
         true if when == When::Handover => pmip_sizes::narrow_towards(&domain, &["left"], bytes),
         true => pmip_sizes::narrow_towards(&domain, &["lma", "left"], bytes),
         false => {
@@ -288,7 +292,7 @@ fn relay([bytes, when, place, form, datapath]: Cell<5>) {
     });
 }
 
-/// Judges every cell, also after one that fails.
+/// Judges every cell, and continues after a failure.
 fn each<const N: usize>(cells: Vec<Cell<N>>, judge: fn(Cell<N>)) {
     let fails = |cell: &Cell<N>| std::panic::catch_unwind(|| judge(*cell)).is_err();
     let failed: Vec<Cell<N>> = cells.into_iter().filter(fails).collect();

@@ -1,4 +1,4 @@
-//! An anchor answers STAMP: plain requests in its packet path, all others in user space.
+//! An anchor answers STAMP: plain requests in its kernel datapath, all others in user space.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
@@ -21,7 +21,7 @@ over_both! { among_others:
 }
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
-/// Base packet, and one with an unknown extension.
+/// A base packet, and the TLV header of an unknown extension.
 const PLAIN: [u8; 44] = [0; 44];
 const UNKNOWN: [u8; 4] = [0x80, 200, 0, 0];
 
@@ -32,8 +32,8 @@ fn an_anchor_answers_stamp_and_serves_its_paths(datapath: &'static str) {
     host.wait("two paths up", |status| registered(status) && paths_up(status) == 2);
     for to in [IpAddr::from(DemoNet::ANCHOR.0), DemoNet::ANCHOR.1.into()] {
         let numbers = world.net.cn().run(|| numbers(to)).unwrap();
-        // Kernel and user space number their answers separately: with eBPF the first and the last
-        // are the kernel's.
+        // Kernel and user space number their answers separately: with eBPF the kernel sends the
+        // first and the last.
         let expected = if datapath == "ebpf" { [0, 0, 1] } else { [0, 1, 2] };
         assert_eq!(numbers, expected, "{to}");
         for options in [&[][..], &["--direct", "--follow-up"]] {
@@ -94,7 +94,7 @@ fn a_reflector_in_the_kernel_runs_beside_an_anchor(datapath: &'static str) {
     assert!(said.contains("UDP port 5005 is in use") && said.lines().count() == 1, "{said}");
     let summary: Value = serde_json::from_str(&summary).unwrap();
     assert_eq!(summary["kernel_answers"], 10, "{summary}");
-    // The tunnel goes on beside it.
+    // The tunnel keeps working meanwhile.
     let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
     one_datagram(world.net.host(), echo.address).expect("traffic passes beside it");
     assert_eq!((paths_up(&host.status()), paths_up(&anchor.status())), (2, 2));
@@ -109,7 +109,8 @@ fn anchor(world: &World, config: &str) -> Daemon {
     daemon
 }
 
-/// The reflector's numbers of a plain request, one with an extension, and a plain one.
+/// The reflector's sequence numbers for a plain request, one with an extension, and another plain
+/// one.
 fn numbers(to: IpAddr) -> [u8; 3] {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).unwrap();
@@ -123,7 +124,7 @@ fn numbers(to: IpAddr) -> [u8; 3] {
     })
 }
 
-/// Ten requests of our own sender at the correspondent.
+/// Runs our STAMP sender at the correspondent with ten requests.
 fn measure(world: &World, to: &str, options: &[&str]) -> Value {
     let mut command = world.net.cn().command(SEGUE);
     command.env("COLUMNS", "1000");

@@ -1,4 +1,5 @@
-//! Storms of one sender in a domain of Proxy Mobile IPv6: another host attaches meanwhile, and the daemons answer.
+//! Packet storms from one sender in a Proxy Mobile IPv6 domain: another host attaches meanwhile, and the daemons keep
+//! answering.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ const VICTIMS: [(&str, &str, &str, &str); 3] = [
     ("wlan", "02:5e:67:01:00:00", "wlan2", "fd00:3::2"),
 ];
 
-/// How long each storm lasts, what goes before the host attaches, and how long that and a status may take.
+/// The duration of a storm, its lead before the host attaches, and the time limits for attaching and for a status.
 #[derive(Clone, Copy)]
 struct Bar {
     lasts: Duration,
@@ -30,12 +31,12 @@ struct Bar {
     answers: Duration,
 }
 
-/// Calls `send` with growing numbers at this rate until told to end; returns how often.
+/// Calls `send` with increasing numbers at this rate until `ended`; returns the number of calls.
 fn flood(per_second: u64, ended: &AtomicBool, mut send: impl FnMut(u64)) -> u64 {
     let (begun, mut sent) = (Instant::now(), 0);
     while !ended.load(Ordering::Relaxed) {
         let due = begun.elapsed().as_millis() as u64 * per_second / 1_000;
-        // A sender that was held up does not catch up in one burst.
+        // A delayed sender does not catch up in one burst.
         sent = sent.max(due.saturating_sub(per_second / 20));
         (sent..due).for_each(&mut send);
         sent = sent.max(due);
@@ -44,8 +45,8 @@ fn flood(per_second: u64, ended: &AtomicBool, mut send: impl FnMut(u64)) -> u64 
     sent
 }
 
-/// A router solicitation in the name of a station that nobody knows. All have one source: of many, the kernel's table of
-/// neighbours, which all namespaces of this machine share, would be full, so that the host could send nothing.
+/// A router solicitation from an unknown station. All use one source address: many would fill the kernel's neighbour
+/// table, which all namespaces of this machine share, and the host could not send.
 fn solicitation(rng: &mut Rng) -> Vec<u8> {
     let mut mac = [0; 6];
     mac.copy_from_slice(&rng.next_u64().to_be_bytes()[..6]);
@@ -74,7 +75,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// With an anchor and two gateways that serve whoever comes.
+    /// Starts an anchor and two gateways that serve any host.
     fn new(bar: Bar) -> Option<Stage> {
         let mut domain = Domain::new("ebpf", &[])?;
         for access in ["wlan1", "wlan2"] {
@@ -86,16 +87,16 @@ impl Stage {
         Some(Stage { domain, bar })
     }
 
-    /// Takes an interface of the host down, or up.
+    /// Sets an interface of the host up or down.
     fn set(&self, interface: &str, state: &str) {
         let mut ip = self.domain.node("host").command("ip");
         assert!(ip.args(["link", "set", interface, state]).status().unwrap().success());
     }
 
-    /// Has a host attach while the storm lasts, and asks all daemons for their status.
+    /// Attaches a host during the storm, and polls the status of all daemons.
     fn during(&self, kind: &str, victim: usize, storm: impl FnOnce(&AtomicBool) -> u64 + Send) {
         let (interface, llid, cell, gateway) = VICTIMS[victim];
-        // In the cell before the storm, and silent.
+        // The host's interface is in the cell before the storm, but down.
         self.set(interface, "down");
         let radio = format!("host:{interface}");
         let _ = self.domain.lab.detach(&radio, None);
@@ -114,7 +115,7 @@ impl Stage {
                     let asked = Instant::now();
                     let status = daemon.status();
                     slowest = slowest.max(asked.elapsed());
-                    // The anchor's status lists only its oldest bindings.
+                    // The status of the anchor lists only its oldest bindings, so ask the gateways.
                     let hosts = status["hosts"].as_array().into_iter().flatten();
                     let mut at =
                         hosts.filter(|at| at["llid"] == llid && at["proxy_coa"] == gateway);
@@ -146,7 +147,7 @@ impl Stage {
     }
 }
 
-/// Router solicitations with random link-layer addresses at the host's own access.
+/// Router solicitations with random link-layer addresses on the host's access.
 fn solicitations(stage: &Stage) {
     stage.domain.attach("other:wlan", "wlan1");
     let socket = stage.domain.node("other").run(|| PacketSocket::open("wlan")).unwrap().unwrap();
@@ -160,7 +161,7 @@ fn solicitations(stage: &Stage) {
     assert!(paced > 1_000 && served < paced / 4, "{served} served, {paced} paced");
 }
 
-/// Registrations in the name of the other gateway.
+/// Registrations with the source address of the other gateway.
 fn registrations(stage: &Stage) {
     let left = stage.domain.node("left");
     let socket = left.run(RawSocket::mobility).unwrap().unwrap();
@@ -172,7 +173,7 @@ fn registrations(stage: &Stage) {
     });
 }
 
-/// Messages of somebody who is no gateway.
+/// Messages from a node that is not a gateway.
 fn strangers(stage: &Stage) {
     let core = stage.domain.node("core");
     let socket = core.run(RawSocket::mobility).unwrap().unwrap();
@@ -196,7 +197,7 @@ fn all(bar: Bar) {
 fn a_host_attaches_while_others_send_storms() {
     let _turn = crate::alone();
     let lasts = Duration::from_secs(4);
-    // On a busy machine; without shares none attaches before its storm is over.
+    // Bounds for a busy machine. Without per-sender shares, no host would attach before the storm ends.
     let bar = Bar {
         lasts,
         before: Duration::from_millis(700),

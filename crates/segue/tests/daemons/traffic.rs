@@ -1,4 +1,4 @@
-//! Applications: echoing correspondents, numbered datagrams in both directions, a checked TCP stream.
+//! Applications: echoing correspondents, numbered datagrams in both directions, a verified TCP stream.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -23,7 +23,7 @@ pub(crate) fn udp(node: &Netns, local: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Any address of the family of `like`, any port.
+/// The unspecified address in the family of `like`, with any port.
 pub(crate) fn any(like: IpAddr) -> SocketAddr {
     match like {
         IpAddr::V4(_) => "0.0.0.0:0".parse().unwrap(),
@@ -31,7 +31,7 @@ pub(crate) fn any(like: IpAddr) -> SocketAddr {
     }
 }
 
-/// A thread; dropping this stops and joins it.
+/// A thread. Dropping it stops and joins the thread.
 struct Worker {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -54,7 +54,7 @@ impl Drop for Worker {
     }
 }
 
-/// Sends every datagram back.
+/// Echoes every datagram.
 pub(crate) struct UdpEcho {
     pub address: SocketAddr,
     _worker: Worker,
@@ -76,7 +76,7 @@ impl UdpEcho {
     }
 }
 
-/// One datagram there and back, sent once; its round trip if it came back.
+/// Sends one datagram once; returns the local address and the round trip if it was echoed.
 pub(crate) fn one_datagram(node: &Netns, to: SocketAddr) -> Option<(SocketAddr, Duration)> {
     let socket = udp(node, any(to.ip()));
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -89,7 +89,7 @@ pub(crate) fn one_datagram(node: &Netns, to: SocketAddr) -> Option<(SocketAddr, 
     Some((socket.local_addr().unwrap(), start.elapsed()))
 }
 
-/// Fifty numbered datagrams a second in each direction on one flow, opened by the host.
+/// Fifty numbered datagrams per second in each direction on one flow that the host opens.
 pub(crate) struct Voice {
     pub host: SocketAddr,
     up: Way,
@@ -102,7 +102,7 @@ pub(crate) struct Voice {
 struct Way {
     sent: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
-    /// Longest time between two arrivals, in microseconds.
+    /// Longest time between two arrivals in microseconds.
     gap_us: Arc<AtomicU64>,
     halt: Arc<AtomicBool>,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Heard {
 const SPACING: Duration = Duration::from_millis(20);
 
 impl Voice {
-    /// Starts and waits until both directions have been heard.
+    /// Starts the flow and waits until datagrams arrive in both directions.
     pub(crate) fn start(host: &Netns, cn: &Netns, ip: IpAddr) -> Voice {
         let far = udp(cn, SocketAddr::new(ip, 0));
         let far_address = far.local_addr().unwrap();
@@ -142,7 +142,7 @@ impl Voice {
         voice
     }
 
-    /// Forgets the longest gap so far.
+    /// Resets the longest gap.
     pub(crate) fn mark(&self) {
         for way in [&self.up, &self.down] {
             way.gap_us.store(0, Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl Voice {
         [&self.up, &self.down].map(|way| way.received.load(Ordering::Relaxed))
     }
 
-    /// Waits until both directions have heard `more` datagrams more.
+    /// Waits until `more` further datagrams have arrived in each direction.
     pub(crate) fn flows_on(&self, more: u64) {
         let before = self.received();
         crate::world::wait_for("voice flows on", || {
@@ -166,7 +166,7 @@ impl Voice {
         });
     }
 
-    /// Stops sending, lets packets under way arrive, and returns what was lost.
+    /// Stops sending, lets packets in flight arrive, and returns the losses.
     pub(crate) fn finish(self) -> Heard {
         let ways = [&self.up, &self.down];
         for way in ways {
@@ -174,7 +174,7 @@ impl Voice {
         }
         let load = |counter: &Arc<AtomicU64>| counter.load(Ordering::Relaxed);
         let start = Instant::now();
-        // The senders need a moment to notice, and packets under way on a busy machine some more.
+        // The senders need a moment to notice, and packets in flight on a busy machine a little more.
         std::thread::sleep(Duration::from_millis(600));
         let arrived = |way: &Way| load(&way.received) >= load(&way.sent);
         while !ways.into_iter().all(arrived) && start.elapsed() < PATIENCE {
@@ -195,7 +195,7 @@ fn sender(socket: UdpSocket, way: Way) -> Worker {
             let mut datagram = [0; 172];
             let number = way.sent.load(Ordering::Relaxed);
             datagram[..8].copy_from_slice(&number.to_be_bytes());
-            // A refused datagram is a lost one.
+            // A refused datagram counts as lost.
             let _ = socket.send(&datagram);
             way.sent.fetch_add(1, Ordering::Relaxed);
             next += SPACING;
@@ -225,7 +225,7 @@ fn receiver(socket: UdpSocket, way: Way) -> Worker {
     })
 }
 
-/// A TCP connection on which the correspondent sends everything back.
+/// A TCP connection on which the correspondent echoes everything.
 pub(crate) struct Stream {
     pub host: SocketAddr,
     echoed: Arc<AtomicU64>,
@@ -246,15 +246,15 @@ impl Drop for Stream {
 const CHUNK: usize = 4_096;
 
 impl Stream {
-    /// Connects, and sends as fast as `pause` between chunks allows.
+    /// Connects, and sends chunks with a pause of `pause` in between.
     pub(crate) fn start(host: &Netns, cn: &Netns, ip: IpAddr, pause: Duration) -> Stream {
         let (near, far) = connect(host, cn, ip);
         let echoed = Arc::new(AtomicU64::new(0));
         let broken = Arc::new(AtomicBool::new(false));
         let host = near.local_addr().unwrap();
         let ends = [&near, &far].map(|end| end.try_clone().unwrap());
-        // Writes have no time limit: after all paths were dead, TCP backs off for as long again
-        // before its next try, and is not broken.
+        // Writes have no timeout: after an outage of all paths, TCP backs off for as long again before it retries, and
+        // the connection is not broken.
         for stream in [&near, &far] {
             stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         }
@@ -267,13 +267,13 @@ impl Stream {
         Stream { host, echoed, broken, ends, _workers: vec![writer, back, reader] }
     }
 
-    /// Bytes that came back, all of them right.
+    /// Number of bytes that came back intact.
     pub(crate) fn echoed(&self) -> u64 {
         assert!(!self.broken.load(Ordering::Relaxed), "the TCP connection broke");
         self.echoed.load(Ordering::Relaxed)
     }
 
-    /// Waits until `more` bytes more have come back.
+    /// Waits until `more` further bytes have come back.
     pub(crate) fn flows_on(&self, more: u64) -> Duration {
         let before = self.echoed();
         crate::world::wait_for("TCP flows on", || self.echoed() >= before + more)
@@ -304,12 +304,12 @@ fn write_numbers(mut out: TcpStream, pause: Duration, stop: &AtomicBool, broken:
     let _ = out.shutdown(std::net::Shutdown::Both);
 }
 
-/// Reads, unless nothing comes for a while; `None` when the connection has ended.
+/// Reads with a timeout: `Some(0)` if no data arrived, `None` if the connection has ended.
 fn read_some(stream: &mut TcpStream, buffer: &mut [u8]) -> Option<usize> {
     match stream.read(buffer) {
         Ok(0) => None,
         Ok(len) => Some(len),
-        // A wait with a time-out also ends when the kernel interrupts the thread (signal(7)).
+        // A wait with a timeout also ends when a signal interrupts the thread (signal(7)).
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
             Some(0)
         }

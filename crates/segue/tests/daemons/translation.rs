@@ -1,4 +1,5 @@
-//! An anchor that translates its pools (`nat = true`), with no route back to them outside.
+//! An anchor that translates addresses of its pools (`nat = true`), with no route back to them
+//! outside.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +17,7 @@ over_both! { among_others:
     the_translation_goes_with_the_daemon_and_is_there_once_after_a_crash
 }
 
-/// The correspondent answers only neighbours on its link.
+/// Removes the correspondent's routes, so that it answers only neighbours on its link.
 pub(crate) fn cut_the_way_back(world: &World) {
     for family in ["-4", "-6"] {
         let mut ip = world.net.cn().command("ip");
@@ -24,7 +25,7 @@ pub(crate) fn cut_the_way_back(world: &World) {
     }
 }
 
-/// The lines of the translation's tables.
+/// The lines of the inventory about the translation's tables.
 fn tables(node: &Netns) -> Vec<String> {
     let all = inventory(node);
     all.into_iter().filter(|line| line.contains("table inet segue_nat_")).collect()
@@ -87,7 +88,7 @@ fn the_translation_goes_with_the_daemon_and_is_there_once_after_a_crash(datapath
     assert_eq!(tables(node), [""; 0]);
 }
 
-/// How many rules translate.
+/// The number of rules that translate.
 fn rules(node: &Netns) -> usize {
     let list = node.command("nft").args(["list", "table", "inet", "segue_nat_segue0"]).output();
     text(&list.unwrap().stdout).matches("masquerade").count()

@@ -1,4 +1,4 @@
-//! A path with UPMT's own packets beside one with Segue's.
+//! A path that uses UPMT's packet formats beside one that uses Segue's.
 
 use crate::traffic::{Voice, correspondents};
 use crate::world::{World, path, paths_up, text};

@@ -1,5 +1,5 @@
-//! `segue status --watch` redraws in place on a terminal, and otherwise prints one status after the
-//! other; `segue events`.
+//! `segue status --watch`, which redraws in place on a terminal and otherwise prints one status
+//! after the other; and `segue events`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,7 @@ fn watch(daemon: &Daemon, more: &[&str]) -> Command {
     command
 }
 
-/// A watch into a pipe; dropping it ends it.
+/// A watch that prints into a pipe. Dropping it ends the process.
 struct Piped(Child);
 
 impl Piped {
@@ -40,7 +40,7 @@ impl Drop for Piped {
     }
 }
 
-/// So many pages of a watch into a pipe, each in lines.
+/// The first `count` pages that a watch prints into a pipe, each as lines.
 pub(crate) fn texts(command: Command, count: usize) -> Vec<Vec<String>> {
     let (_child, mut lines) = Piped::start(command);
     (0..count).map(|_| lines.by_ref().take_while(|line| !line.is_empty()).collect()).collect()
@@ -57,7 +57,7 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
         let mut pty = Pty::start(columns, 24, Some("xterm"), &mut watch(daemon, &[]));
         let first = pty.until("paths", |screen| screen.contains("lte") && screen.contains("wifi"));
         pty.pieces(2);
-        // A piece may end in the middle of a status.
+        // A chunk of output may end in the middle of a status.
         let whole = |screen: &str| {
             [role, "device "].iter().all(|text| screen.matches(text).count() == 1)
                 && screen.contains("loss up")
@@ -86,7 +86,7 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
             assert!(events.iter().all(|event| number(event, "number") >= from), "{events:?}");
         }
         assert!(!told[0]["events"].as_array().unwrap().is_empty());
-        // The reader is gone.
+        // The watch ends when the reader is gone.
         wait_for("its end", || child.ended());
     }
 
@@ -100,7 +100,7 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
     kill(Pid::from_raw(child.0.id() as i32), Signal::SIGINT).unwrap();
     assert!(child.0.wait().unwrap().success());
 
-    // The watch waits for a daemon that goes away, and its last status stays.
+    // The watch waits for a daemon that stops, and keeps showing its last status.
     let mut pty = Pty::start(60, 24, Some("xterm"), &mut watch(&host, &[]));
     pty.until("paths", |screen| screen.contains("wifi"));
     host.end(Signal::SIGTERM);

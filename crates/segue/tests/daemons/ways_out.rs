@@ -1,4 +1,5 @@
-//! If an anchor has no way out for a family, that family stays on the host's own networks.
+//! If an anchor has no default route for a family, traffic of that family stays on the host's own
+//! networks.
 
 use std::net::IpAddr;
 
@@ -31,7 +32,7 @@ fn what_the_anchor_cannot_send_on_goes_past_the_tunnel(datapath: &'static str) {
     let route4 = ip(at_anchor, &["route", "show", "default"]);
     ip(at_anchor, &["-6", "route", "del", "default"]);
     let (v4, v6) = ("192.0.2.1", "2001:db8::1");
-    // Possibly another host's inner address.
+    // This may be another host's inner address.
     let other = "fd5e:67e0::77";
     let (anchor, host) = world.running();
     wait_for("IPv4 alone", || device(at_host, v4) == "segue0" && device(at_host, v6) != "segue0");
@@ -45,12 +46,12 @@ fn what_the_anchor_cannot_send_on_goes_past_the_tunnel(datapath: &'static str) {
         let ping = at_host.command("ping").args(["-c", "1", "-W", "3", own]).output().unwrap();
         assert!(ping.status.success(), "{address}");
     }
-    // As router advertisements come and go.
+    // Restore the route, as a router advertisement would.
     let back: Vec<&str> =
         ["-6", "route", "add"].into_iter().chain(route.split_whitespace()).collect();
     ip(at_anchor, &back);
     wait_for("both", || device(at_host, v6) == "segue0");
-    // Hosts stay reachable.
+    // The anchor keeps a route to hosts.
     let gateway = route4.split_whitespace().nth(2).unwrap();
     ip(at_anchor, &["route", "add", "10.61.0.0/16", "via", gateway]);
     ip(at_anchor, &["route", "del", "default"]);

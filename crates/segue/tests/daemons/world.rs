@@ -18,7 +18,7 @@ use segue_netem::LinkSpec;
 use serde_json::Value;
 
 pub(crate) const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
-/// Time limit for anything on a busy machine; only a failing test waits this long.
+/// Time limit for any step on a busy machine; only a failing test waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Probing in these tests: K, and T_KA in milliseconds.
 pub(crate) const K: u64 = 6;
@@ -26,7 +26,7 @@ pub(crate) const PERIOD_MS: u64 = 50;
 
 pub(crate) const HOST_FILE: &str = "[keepalive]\nk = 6\nperiod = \"50ms\"\n";
 
-/// Returns false and says so if the tests cannot run.
+/// Returns false and prints a note if the tests cannot run.
 pub(crate) fn possible() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -46,12 +46,12 @@ pub(crate) struct World {
     pub net: DemoNet,
     pub dir: tempfile::TempDir,
     pub datapath: &'static str,
-    /// The command that wraps daemons, with its arguments; if empty, they start directly.
+    /// The command with arguments that wraps daemons; if empty, they start directly.
     pub under: &'static [&'static str],
 }
 
 impl World {
-    /// Access networks with 10 and 60 ms of round-trip time and no loss.
+    /// A world with accesses of 10 and 60 ms round-trip time and no loss.
     pub(crate) fn new(datapath: &'static str) -> Option<World> {
         World::with(datapath, false)
     }
@@ -81,19 +81,19 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// A file in the test's directory.
+    /// Writes a file in the test's directory; returns its path.
     pub(crate) fn file(&self, name: &str, content: &str) -> String {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
         path.to_str().unwrap().to_owned()
     }
 
-    /// Starts an anchor; it answers.
+    /// Starts an anchor; returns once it answers.
     pub(crate) fn anchor(&self) -> Daemon {
         self.anchor_with(&[])
     }
 
-    /// The same with further arguments.
+    /// Like [`anchor`](World::anchor), with further arguments.
     pub(crate) fn anchor_with(&self, more: &[&str]) -> Daemon {
         let state = self.path("anchor.db");
         let mut args = vec!["anchor", "--datapath", self.datapath, "--state"];
@@ -104,7 +104,7 @@ impl World {
         daemon
     }
 
-    /// Starts a host; it answers, but may not be registered yet.
+    /// Starts a host; returns once it answers, which may be before it is registered.
     pub(crate) fn host(&self, join: &str) -> Daemon {
         self.host_in(self.net.host(), "host", join, HOST_FILE)
     }
@@ -116,7 +116,7 @@ impl World {
         self.host_with(node, name, config, &["--join-file", &join])
     }
 
-    /// The same with other arguments in place of the join line.
+    /// Like [`host_in`](World::host_in), with other arguments than a join line.
     pub(crate) fn host_with(
         &self,
         node: &Netns,
@@ -145,7 +145,7 @@ impl World {
         text(&done.stdout).trim().to_owned()
     }
 
-    /// An anchor and a registered host with both paths up.
+    /// Starts an anchor and a host; returns once the host is registered with both paths up.
     pub(crate) fn running(&self) -> (Daemon, Daemon) {
         let anchor = self.anchor();
         let host = self.host(&self.enroll(&anchor, "laptop"));
@@ -185,7 +185,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Part of a namespace's name, unique in this process.
+/// A part of a namespace's name that is unique in this process.
 pub(crate) fn tag() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -197,7 +197,7 @@ pub(crate) fn tag() -> String {
     tag
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true; returns the time taken.
 pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !holds() {
@@ -207,19 +207,19 @@ pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Duration 
     start.elapsed()
 }
 
-/// A daemon as a child process. Dropping it kills it, and shows its log if the test fails.
+/// A daemon as a child process. Dropping it kills the process, and shows its log if the test fails.
 pub(crate) struct Daemon {
     child: Child,
     base: PathBuf,
 }
 
 impl Daemon {
-    /// Starts `segue ARGS` with its own control socket and log beside `base`.
+    /// Starts `segue ARGS` with a control socket and a log next to `base`.
     pub(crate) fn start(node: &Netns, base: PathBuf, args: &[&str]) -> Daemon {
         Daemon::start_under(node, &[], base, args)
     }
 
-    /// The same through another command.
+    /// Like [`start`](Daemon::start), wrapped in another command.
     pub(crate) fn start_under(
         node: &Netns,
         under: &[&str],
@@ -311,13 +311,13 @@ impl Daemon {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Signals and waits for the end.
+    /// Sends a signal and waits until the process exits.
     pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         self.ended()
     }
 
-    /// Waits for the end.
+    /// Waits until the process exits.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -329,7 +329,7 @@ impl Daemon {
         }
     }
 
-    /// How each of its threads is scheduled, as the kernel numbers policies (proc(5), field 41 of `stat`).
+    /// The scheduling policy of each thread, by the kernel's numbers (proc(5), field 41 of `stat`).
     pub(crate) fn policies(&self) -> BTreeMap<String, String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let policy = |task: std::io::Result<std::fs::DirEntry>| {
@@ -345,7 +345,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// The ID of its thread of this name.
+    /// The ID of the thread with this name.
     pub(crate) fn thread(&self, name: &str) -> u32 {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let named = |task: std::io::Result<std::fs::DirEntry>| {
@@ -379,7 +379,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Everything in a namespace that a daemon might leave behind, as the system's own tools print it.
+/// Everything in a namespace that a daemon might leave behind, as the system's tools print it.
 pub(crate) fn inventory(node: &Netns) -> Vec<String> {
     const ASKED: [&[&str]; 9] = [
         &["ip", "-d", "link"],
@@ -408,7 +408,7 @@ pub(crate) fn inventory(node: &Netns) -> Vec<String> {
     all
 }
 
-/// The inventory once it no longer changes by itself.
+/// The inventory once it has stopped changing.
 pub(crate) fn settled(node: &Netns) -> Vec<String> {
     let mut last = inventory(node);
     wait_for("a quiet network", || {

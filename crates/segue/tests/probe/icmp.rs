@@ -40,7 +40,7 @@ fn a_closed_port_is_no_dead_host() {
     assert!(plain.contains("no answer, and the port is closed: does `segue probe"), "{plain}");
 }
 
-/// An ICMP error of this type and code that quotes a datagram with this payload.
+/// An ICMP error with this type and code that quotes a datagram with this payload.
 fn error(kind: u8, code: u8, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { panic!("IPv4 alone") };
     let length = (28 + payload.len()) as u16;
@@ -70,7 +70,7 @@ fn an_error_about_packets_of_others_is_not_believed() {
         println!("skipped: needs root");
         return;
     }
-    // It takes requests and never answers.
+    // A socket that receives requests and never answers.
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
     hole.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let there = hole.local_addr().unwrap();

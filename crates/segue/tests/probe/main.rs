@@ -1,4 +1,4 @@
-//! `segue probe`, the real binary, client and listener over the loopback device.
+//! `segue probe`: the real binary as client and listener over the loopback device.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 #[path = "../shared/exposition.rs"]
@@ -17,7 +17,7 @@ use std::time::Duration;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde_json::Value;
 
-/// Two seconds of patience, so that a busy machine is not taken for a dead path.
+/// Two seconds of patience, so that a busy machine does not look like a dead path.
 const PATIENT: [&str; 4] = ["-i", "20ms", "-k", "100"];
 
 #[test]
@@ -71,7 +71,7 @@ fn every_request_is_answered_and_the_summary_has_every_key() {
         assert_eq!(summary["state"], "up");
         assert!(["kernel", "mixed", "user"].contains(&summary["stamp"].as_str().unwrap()));
 
-        // The other end has counted the same, and measured for itself.
+        // The listener reports the same counts, and a round trip that it measured itself.
         let told = listener.stop();
         let [seen] = &told["clients"].as_array().unwrap()[..] else { panic!("{told}") };
         assert_eq!((&seen["received"], &seen["sent"]), (&25.into(), &25.into()));
@@ -115,7 +115,7 @@ fn a_client_sees_its_listener_die() {
 
 #[test]
 fn a_listener_that_starts_again_makes_no_absurd_loss() {
-    // An address that no other test uses, so that no other process takes the port in between.
+    // Use an address of no other test, so that no other process takes the port in between.
     let first = Listener::start(&["--listen", "127.77.1.1:0"]);
     let address = first.address.to_string();
     let mut probing = Probing::start(&[
@@ -136,8 +136,8 @@ fn a_listener_that_starts_again_makes_no_absurd_loss() {
     let lines = probing.interrupt();
     let [target] = targets(&lines)[..] else { panic!("{lines:?}") };
     let out = target["sent"].as_u64().unwrap() - target["received"].as_u64().unwrap();
-    // Requests sent without a listener vanished with the first listener's counters; neither
-    // direction's loss can exceed them.
+    // Requests sent without a listener were lost together with the first listener's counters, so
+    // neither direction can report a higher loss.
     let most = out as f64 / target["sent"].as_f64().unwrap() + 0.02;
     for way in ["owl_up", "owl_down"] {
         let loss = target[way].as_f64().unwrap();
@@ -158,12 +158,12 @@ fn what_is_no_request_is_counted_by_reason_and_changes_nothing() {
         Probe { seq, t_sc: seq, sc: seq, t_ka_ms: 200, ..Probe::default() }.seal(&header, &key)
     };
 
-    // A session of our own, before and after.
+    // A session of this test, before and after the bad packets.
     let ask = |seq| {
         socket.send(&good(seq)).unwrap();
         let mut answer = [0; 2048];
         let length = socket.recv(&mut answer).unwrap();
-        // An answer is never longer than its request, and is its request's.
+        // An answer is never longer than its request, and matches it.
         assert_eq!(length, Probe::PACKET_LEN);
         let probe = Probe::open(&answer[..length], &key).unwrap();
         assert_eq!((probe.seq, probe.sc, probe.ss, probe.r), (seq, seq, seq, seq));
@@ -197,8 +197,8 @@ fn what_is_no_request_is_counted_by_reason_and_changes_nothing() {
     let count = |reason: &str| drops.get(reason).map_or(0, |n| n.as_u64().unwrap());
     assert_eq!(count("truncated"), packet.len() as u64);
     assert_eq!(count("replay"), 1);
-    // Version and type have four bits each (one flip makes a valid type whose flags do not suit),
-    // a request has one flag of eight; all else is the authenticator's.
+    // Version and type have four bits each (one flip yields a valid type with unsuitable flags),
+    // and a request allows one of eight flags; the authenticator catches every other flip.
     let sum: u64 = drops.values().map(|n| n.as_u64().unwrap()).sum();
     assert_eq!(sum, packet.len() as u64 + flipped + 4, "{told}");
     assert_eq!(count("version"), 4 + 1, "{told}");
@@ -303,7 +303,7 @@ fn key_file(digits: &str) -> (tempfile::TempDir, String) {
     (directory, name)
 }
 
-/// Runs a patient client; returns its exit status and its JSON lines.
+/// Runs a client with [`PATIENT`]; returns its exit status and its JSON lines.
 fn client(args: &[&str]) -> (i32, Vec<Value>) {
     segue_json(&[&["probe"], args, &PATIENT, &["--json"]].concat())
 }
@@ -319,14 +319,14 @@ fn segue(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_segue")).env("COLUMNS", "1000").args(args).output().unwrap()
 }
 
-/// The targets of the summary, which is the last line and the only one of its kind.
+/// The targets in the summary, which is the last line and the only one of its type.
 fn targets(lines: &[Value]) -> Vec<&Value> {
     let summaries = lines.iter().filter(|line| line["type"] == "summary").count();
     assert_eq!(summaries, 1, "{lines:?}");
     lines.last().unwrap()["targets"].as_array().unwrap().iter().collect()
 }
 
-/// A background listener; dropping it ends it.
+/// A background listener. Dropping it ends the process.
 struct Listener {
     process: Process,
     address: SocketAddr,
@@ -343,13 +343,13 @@ impl Listener {
         Listener { process, address, metrics }
     }
 
-    /// Interrupts it; returns its summary.
+    /// Interrupts the listener; returns its summary.
     fn stop(mut self) -> Value {
         self.process.interrupt().pop().unwrap()
     }
 }
 
-/// A background client; dropping it ends it.
+/// A background client. Dropping it ends the process.
 struct Probing(Process);
 
 impl Probing {
@@ -357,12 +357,12 @@ impl Probing {
         Probing::plain(&[args, &["-w", "60s"]].concat())
     }
 
-    /// With only these arguments.
+    /// Starts a client with only these arguments.
     fn plain(args: &[&str]) -> Probing {
         Probing(Process::start(args))
     }
 
-    /// Reads up to the wanted line, at most until the client ends by itself.
+    /// Reads up to the wanted line; fails if the client ends before.
     fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let line = self.0.line();
@@ -406,7 +406,7 @@ impl Process {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Presses Ctrl-C; returns the remaining lines.
+    /// Sends the signal of Ctrl-C; returns the remaining lines.
     fn interrupt(&mut self) -> Vec<Value> {
         let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::page::scrape;
 use super::{Listener, client, key_file, segue_json, targets};
 
-/// Requests of one session.
+/// Sends the requests of one session.
 struct Asker {
     socket: TimestampedSocket,
     key: ProbeKey,
@@ -34,7 +34,7 @@ impl Asker {
         self.socket.send(&packet, listener.address, Leave { class, ..Leave::default() }).unwrap();
     }
 
-    /// The datagram that arrives within the time, with its bytes.
+    /// The datagram that arrives within this time, with its bytes.
     fn receive(&self, within: Duration) -> Option<(Datagram, Vec<u8>)> {
         let until = Instant::now() + within;
         let mut buffer = vec![0; 65_536];
@@ -99,7 +99,7 @@ fn where_a_key_is_set_who_does_not_have_it_gets_nothing() {
     for length in [56, 56, 500, 9_000] {
         asker.send(&listener, length, None);
     }
-    // Answers go in the order of requests: before this one there would have been others.
+    // Answers have the order of requests, so this answer shows that there were none before.
     asker.key = ProbeKey(std::array::from_fn(|i| i as u8));
     asker.send(&listener, 56, None);
     let (_, bytes) = asker.answer();
@@ -143,7 +143,7 @@ fn above_the_rate_requests_are_counted_and_not_answered() {
             asker.send(&listener, 56, None);
         }
         let mut answers = 0;
-        // Each is answered or refused, however long the listener takes.
+        // Each request is answered or refused, however long the listener takes.
         while answers + refused() < 200 {
             while asker.receive(Duration::from_millis(50)).is_some() {
                 answers += 1;
@@ -176,7 +176,8 @@ fn every_sample_says_how_its_stamps_were_taken_and_how_far_it_may_be_off() {
         let kernel = sample["stamps"]["tx"] == "kernel" && sample["stamps"]["rx"] == "kernel";
         assert_eq!(sample["stamp"] == "kernel", kernel, "{sample}");
     }
-    // The first answer cannot know of a delay; the loopback device stamps, so later ones do.
+    // The first answer cannot know its delay. The loopback device takes timestamps, so later ones
+    // do.
     assert_eq!(samples[0]["stamps"]["far"], "unknown");
     assert!(samples.iter().skip(1).any(|sample| sample["stamps"]["far"] == "stated"));
     for told in [targets(&lines)[0], &listener.stop()["clients"][0]] {
@@ -197,7 +198,7 @@ fn a_client_that_was_stopped_for_a_while_finds_no_loss_and_no_outage() {
     };
     until(&mut probing, 3);
     probing.signal(nix::sys::signal::Signal::SIGSTOP);
-    // Longer than the time-out of 2.05 s.
+    // Longer than the timeout of 2.05 s.
     std::thread::sleep(Duration::from_millis(2_500));
     probing.signal(nix::sys::signal::Signal::SIGCONT);
     until(&mut probing, 6);

@@ -1,4 +1,4 @@
-//! `--metrics`: the page of both ends, read by a strict parser.
+//! `--metrics`: the pages of both ends, read by a strict parser.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -80,8 +80,8 @@ fn both_ends_of_stamp_serve_what_they_measure_under_the_same_names() {
     assert!(sent.len() == 1 && *sent[0].1 >= received, "{page:?}");
 }
 
-/// A connection that cannot be accepted stays in the queue; the page's thread must pause before it
-/// tries again.
+/// A connection that cannot be accepted stays in the queue, so the server thread must pause before
+/// it tries again.
 #[test]
 fn without_descriptors_the_page_waits_and_the_measurement_goes_on() {
     let listener = Listener::start(&["--listen", "127.0.0.1:0"]);
@@ -91,7 +91,7 @@ fn without_descriptors_the_page_waits_and_the_measurement_goes_on() {
     let metrics = probing.until(|line| line["type"] == "metrics");
     probing.until(|line| line["type"] == "sample");
     let pid = probing.0.child.id().to_string();
-    // Below the number in use, so none is left.
+    // A limit below the number in use, so no descriptor is left.
     let limit = |descriptors: &str| {
         let limit = format!("--nofile={descriptors}:1000");
         let status = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
@@ -108,7 +108,7 @@ fn without_descriptors_the_page_waits_and_the_measurement_goes_on() {
         fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     };
     let address = metrics["address"].as_str().unwrap();
-    // The kernel has already reserved one for the connection being accepted.
+    // The kernel has already reserved a descriptor for the accept in progress; use it up.
     scrape(address);
     let before = spent();
     let mut waiting = TcpStream::connect(address).unwrap();
@@ -131,7 +131,7 @@ fn without_being_asked_for_there_is_no_server() {
     assert_eq!(listener.metrics, None);
 }
 
-/// The page at this address.
+/// Reads the page at this address.
 pub(crate) fn scrape(address: &str) -> Values {
     scrape_over(TcpStream::connect(address).unwrap())
 }

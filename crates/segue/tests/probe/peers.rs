@@ -13,12 +13,12 @@ use super::{PATIENT, Probing, key_file};
 #[test]
 fn one_becomes_the_client_the_other_the_server_and_both_measure() {
     let [a, b] = addresses();
-    // Neither end gives up, so a busy machine may stall either for a while.
+    // Neither end gives up soon, so a busy machine may stall either for a while.
     let mut first = start(&a, &b, &["-k", "250"]);
     let mut second = start(&b, &a, &["-k", "250"]);
     let roles = [&mut first, &mut second].map(|end| {
         let role = end.until(|line| line["type"] == "role" && line["role"] != "asking");
-        // Loss downwards shows from the second echo on.
+        // The loss of the downlink is known from the second echo on.
         (0..3).for_each(|_| drop(sampled(end)));
         role["role"].as_str().unwrap().to_owned()
     });
@@ -43,7 +43,7 @@ fn either_end_may_start_again_whatever_its_role() {
     let mut stays = start(&a, &b, &[]);
     let mut other = start(&b, &a, &[]);
     sampled(&mut stays);
-    // The new end draws another number each time, so both roles occur.
+    // The new end draws another random number each time, so both roles occur.
     for _ in 0..4 {
         drop(other);
         other = start(&b, &a, &[]);
@@ -58,7 +58,7 @@ fn a_nat_that_gives_another_port_is_no_hindrance_where_a_key_is_set() {
     let (_directory, key) = key_file("000102030405060708090a0b0c0d0e0f");
     let [reachable, hidden] = addresses();
     let nat = Nat::start(&reachable);
-    // The reachable end is told the hidden one's own address, from which nothing ever arrives.
+    // The reachable end is configured with an address from which nothing ever arrives.
     let [nobody, _] = addresses();
     let mut outside = start(&reachable, &nobody, &["--key", &key]);
     let mut inside = start(&hidden, &nat.inside.to_string(), &["--key", &key]);
@@ -69,7 +69,7 @@ fn a_nat_that_gives_another_port_is_no_hindrance_where_a_key_is_set() {
 #[test]
 fn a_peer_without_the_key_is_never_heard() {
     let (_directory, key) = key_file("000102030405060708090a0b0c0d0e0f");
-    // On a busy machine one may have ended before the other began.
+    // On a busy machine one end may have finished before the other began.
     let met = ["1s", "5s", "25s"].iter().any(|length| {
         let [a, b] = addresses();
         let mut with = start(&a, &b, &["--key", &key, "-w", length]);
@@ -90,7 +90,7 @@ fn forged_requests_of_the_lowest_and_highest_sessions_win_no_role() {
     let [a, b] = addresses();
     let forger = Forger::start([&a, &b]);
     let mut first = start(&a, &b, &["-k", "100"]);
-    // With only the forger present it goes on asking, however many requests arrive.
+    // With only the forger present, the end keeps asking, however many requests arrive.
     let before = forger.sent.load(Ordering::Relaxed);
     while forger.sent.load(Ordering::Relaxed) < before + 2_000 {
         std::thread::sleep(Duration::from_millis(20));
@@ -115,11 +115,11 @@ fn forged_requests_of_the_lowest_and_highest_sessions_win_no_role() {
     forger.stop();
 }
 
-/// Sessions that are forged have indices up to this; a client's is random.
+/// Forged sessions have indices up to this; a client's index is random.
 const FORGED: u32 = 4;
 
-/// Sends requests of sessions with the lowest and the highest cookies from a peer's address (but other
-/// ports), and does not look at answers.
+/// Sends requests of sessions with the lowest and the highest cookies from a peer's address (but other ports), and
+/// ignores answers.
 struct Forger {
     over: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -139,7 +139,7 @@ impl Forger {
                     let packet_type = PacketType::Request;
                     let header = Header::new(packet_type, 3, index, cookie);
                     let probe = Probe { seq, t_sc: seq, t_ss: seq, sc: seq, ..Probe::default() };
-                    // No process listens there yet, or any more: that is fine.
+                    // Errors are expected while no process listens there.
                     let socket = &sockets[usize::from(index > FORGED / 2)];
                     let _ = socket.send_to(&probe.seal(&header, &ProbeKey::default()), to);
                     count.fetch_add(1, Ordering::Relaxed);
@@ -159,14 +159,14 @@ impl Forger {
     }
 }
 
-/// Reads on until this end has a round-trip time.
+/// Reads lines until this end reports a round-trip time.
 fn sampled(end: &mut Probing) -> Value {
     end.until(|line| line["type"] == "sample" && line["rtt_ms"].is_f64())
 }
 
 fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
     let mut args = vec!["--peer", peer, "--bind", bind];
-    // Patient, but a test must not wait long until a dead peer is given up.
+    // Patient, but short enough that a test need not wait long before a dead peer is given up.
     args.extend(&PATIENT[..2]);
     if !more.contains(&"-k") {
         args.extend(["-k", "25"]);
@@ -178,7 +178,7 @@ fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
     Probing::plain(&args)
 }
 
-/// Two unused addresses: each call gets its own address of this machine.
+/// Two unused ports on a loopback address; each call uses another address.
 fn addresses() -> [String; 2] {
     static CALLS: AtomicU8 = AtomicU8::new(1);
     let host = format!("127.77.0.{}", CALLS.fetch_add(1, Ordering::Relaxed));
@@ -186,7 +186,7 @@ fn addresses() -> [String; 2] {
     sockets.map(|socket| socket.local_addr().unwrap().to_string())
 }
 
-/// Forwards packets from inside from its own port, and back.
+/// Forwards packets from the inside through a separate port, and answers back.
 struct Nat {
     inside: SocketAddr,
     over: Arc<AtomicBool>,

@@ -1,5 +1,5 @@
-//! `segue probe --listen --stamp --kernel`: STAMP and the compact probe answered in the kernel, with user
-//! space behind it.
+//! `segue probe --listen --stamp --kernel`: the kernel answers STAMP and the compact probe, with user space as
+//! fallback.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -34,8 +34,8 @@ fn the_kernel_answers_plain_requests_and_user_space_the_others() {
         assert_eq!(target["sent"], count(Direction::Up, None), "{target}");
         assert_eq!(count(Direction::Up, Some(false)), count(Direction::Down, None), "all answered");
         assert_eq!(target["received"], count(Direction::Down, Some(false)), "{target}");
-        // Directions are those between the first and the last answer; losses before and after it are
-        // in neither.
+        // The directions cover only the packets between the first and the last answer; losses before and after belong
+        // to neither.
         let lost = |way: &str| {
             let packets = &target[way];
             packets["sent"].as_u64().unwrap() - packets["received"].as_u64().unwrap()
@@ -49,7 +49,7 @@ fn the_kernel_answers_plain_requests_and_user_space_the_others() {
             (&target["reflector"]["ttl"], &target["reflector"]["implausible"]),
             (&255.into(), &0.into())
         );
-        // 20 ms each way; not more than the emulator and the machine add.
+        // 20 ms each way, plus delay added by the emulator and the machine.
         let rtt = target["rtt_ms"]["min"].as_f64().unwrap();
         assert!((40.0..60.0).contains(&rtt), "{rtt} ms");
 
@@ -69,7 +69,7 @@ fn the_kernel_answers_plain_requests_and_user_space_the_others() {
     }
 }
 
-/// Nothing is between the ends that could hide leftovers of the request in the reflected packet.
+/// No emulator lies between the ends that could hide remains of the request in the reflected packet.
 #[test]
 fn the_round_trip_time_of_a_link_within_the_machine_is_found() {
     if !may_run() {
@@ -87,9 +87,9 @@ fn the_round_trip_time_of_a_link_within_the_machine_is_found() {
                 (&50.into(), &50.into()),
                 "{target}"
             );
-            // The first may come before the kernel stamps what arrives.
+            // The first answer may arrive before the kernel takes timestamps.
             assert_ne!(target["stamp"], "user", "{target}");
-            // Some microseconds on an idle machine.
+            // A few microseconds on an idle machine.
             let rtt = target["rtt_ms"]["min"].as_f64().unwrap();
             assert!((0.0..20.0).contains(&rtt), "{rtt} ms");
         };
@@ -131,8 +131,8 @@ fn compact_probes_that_the_kernel_answers_lose_what_the_emulator_dropped() {
     }
 }
 
-/// User space answers a request with a report, which the kernel does not handle, and a request with
-/// a wrong authenticator is refused.
+/// User space answers a request with a report, which the kernel does not handle, and refuses a request with a wrong
+/// authenticator.
 fn pass_on(lab: &Lab, to: &str) {
     let to = SocketAddr::new(to.parse().unwrap(), 5005);
     let header =
@@ -141,7 +141,7 @@ fn pass_on(lab: &Lab, to: &str) {
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = UdpSocket::bind(any).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        // The link loses packets.
+        // Repeat, because the link loses packets.
         (1..=60).any(|seq| {
             let probe = Probe { seq, t_sc: seq, sc: seq, ..Probe::default() };
             let forged = Header { flags: 0, ..header };

@@ -1,4 +1,4 @@
-//! The compact probe and its listener in user space.
+//! The compact probe and its user-space listener.
 
 use super::{Listening, check, may_run, measure, network};
 

@@ -1,6 +1,5 @@
-//! `segue probe` between namespaces, against the emulator's own record of what it did to each packet:
-//! the listener ([`listener`]), and the program in the kernel ([`kernel`]). Needs root; without it the
-//! tests say so and do nothing.
+//! `segue probe` between namespaces, compared with the emulator's record of each packet: the listener ([`listener`]),
+//! and the program in the kernel ([`kernel`]). The tests need root; otherwise each prints a note and does nothing.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod kernel;
@@ -25,8 +24,7 @@ fn may_run() -> bool {
     root
 }
 
-/// Nodes a and b, and between them the emulated link `link` with this delay in milliseconds and these
-/// losses.
+/// Nodes a and b, and between them the emulated link `link` with this delay in milliseconds and these losses.
 fn network(tag: &str, [near, far]: [&str; 2], ms: u64, [up, down]: [f64; 2]) -> Lab {
     let mut lab = nodes(tag);
     let (near, far) = ([near.parse().unwrap()], [far.parse().unwrap()]);
@@ -41,7 +39,7 @@ fn network(tag: &str, [near, far]: [&str; 2], ms: u64, [up, down]: [f64; 2]) -> 
     lab
 }
 
-/// Nodes a and b with nothing between them.
+/// Nodes a and b, directly connected.
 fn direct(tag: &str, near: &[Prefix], far: &[Prefix]) -> Lab {
     let mut lab = nodes(tag);
     let [a, b] = ends(near, far);
@@ -96,7 +94,7 @@ fn a_probe_goes_on_when_its_interface_comes_anew() {
         sample("at first");
         ip("a", "link del a0");
         std::thread::sleep(std::time::Duration::from_millis(300));
-        // The pair, in one namespace first.
+        // Create the pair in one namespace first.
         ip("a", "link add a0 type veth peer name b0");
         let other = lab.node("b").unwrap().name().unwrap();
         ip("a", &format!("link set b0 netns {other}"));
@@ -111,7 +109,7 @@ fn a_probe_goes_on_when_its_interface_comes_anew() {
     }
 }
 
-/// The summary of a client in node a, with two seconds of patience.
+/// The summary of a client in node a with two seconds of patience.
 fn measure(lab: &Lab, options: &[&str]) -> Value {
     let mut command = lab.node("a").unwrap().command(env!("CARGO_BIN_EXE_segue"));
     command.env("COLUMNS", "1000");
@@ -159,7 +157,7 @@ fn check(client: &Value, listener: &Value, log: &[Record]) {
     assert!(error <= 1.0 && error <= 0.02 * imposed, "imposed {imposed}, measured {measured} ms");
 }
 
-/// The compact probes of one direction, in the order in which they came.
+/// The compact probes of one direction, in order of arrival.
 fn of(log: &[Record], direction: Direction) -> Vec<&Record> {
     let mut records: Vec<&Record> =
         log.iter().filter(|r| r.direction == direction && r.is_udp(5005)).collect();
@@ -172,7 +170,7 @@ fn last(text: &str) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
-/// `segue probe --listen` in node b; dropping it ends it.
+/// `segue probe --listen` in node b. Dropping it ends the process.
 struct Listening(Child);
 
 impl Listening {
@@ -181,7 +179,7 @@ impl Listening {
         command.env("COLUMNS", "1000");
         command.args(["probe", "--listen", "--json"]).args(options).stdout(Stdio::piped());
         let mut listening = Listening(command.spawn().unwrap());
-        // Byte by byte, so that no later output is consumed.
+        // Read byte by byte, so that no later output is consumed.
         let output = listening.0.stdout.as_mut().unwrap();
         let mut ready = String::new();
         BufReader::with_capacity(1, output).read_line(&mut ready).unwrap();
@@ -189,7 +187,7 @@ impl Listening {
         listening
     }
 
-    /// Ends it; returns its summary.
+    /// Ends the listener; returns its summary.
     fn stop(&mut self) -> Value {
         let pid = nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();

@@ -12,7 +12,7 @@ pub(crate) fn scrape_over(stream: TcpStream) -> Values {
     parse(&page_over(stream))
 }
 
-/// The page itself.
+/// Requests the page over this connection.
 pub(crate) fn page_over(mut stream: TcpStream) -> String {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -23,8 +23,8 @@ pub(crate) fn page_over(mut stream: TcpStream) -> String {
     body.to_owned()
 }
 
-/// Text format 0.0.4, strictly: HELP and TYPE once before the values of a metric, which are
-/// grouped; valid names and labels; counters end in `_total`; no value twice.
+/// Parses text format 0.0.4 strictly: HELP and TYPE once before the values of a metric, which are
+/// grouped; valid names and labels; counters end in `_total`; no value occurs twice.
 fn parse(text: &str) -> Values {
     assert!(text.ends_with('\n'), "the last line ends like any other");
     let (mut values, mut seen, mut current) =

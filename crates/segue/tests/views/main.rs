@@ -1,4 +1,4 @@
-//! Terminal output: the real program on a pseudo-terminal, read by a terminal emulator.
+//! Terminal output: the real program on a pseudo-terminal, decoded by a terminal emulator.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod pty;
@@ -13,10 +13,10 @@ use pty::Pty;
 
 const XTERM: Option<&str> = Some("xterm-256color");
 
-/// Two seconds of patience, so that a busy machine is not taken for a dead path.
+/// Two seconds of patience, so that a busy machine does not look like a dead path.
 const PATIENT: [&str; 4] = ["-i", "50ms", "-k", "40"];
 
-/// A listener on its own port; dropping it ends it.
+/// A listener and its address. Dropping it ends the process.
 struct Listener(Child, String);
 
 impl Listener {
@@ -46,7 +46,7 @@ fn segue(args: &[&str]) -> Command {
     command
 }
 
-/// What a live probe shows for an answering target.
+/// The live view of a probe for an answering target.
 const SHOWN: [&str; 5] = ["up", "loss up 0.00 %", "down 0.00 %", "both ways 0.00 %", "answered"];
 
 #[test]
@@ -61,7 +61,8 @@ fn a_live_probe_shows_all_its_figures_once_on_any_terminal() {
         assert!(!screen.contains('…'), "{columns}: {screen}");
         let (status, last) = pty.end();
         assert!(status.success(), "{last}");
-        // The opening line, the live lines, and the heading of the summary name it, each once.
+        // The opening line, the live lines, and the heading of the summary each name the target
+        // once.
         for screen in &pty.screens {
             assert!(screen.matches("answered").count() <= 1, "{columns}: {screen}");
             assert!(screen.matches("(ewma").count() <= 1, "{columns}: {screen}");
@@ -99,7 +100,7 @@ fn a_window_of_another_size_shows_the_probe_once() {
         assert_eq!(screen.matches("answered").count(), 1, "{columns}×{rows}: {screen}");
         assert_eq!(screen.matches("(ewma").count(), 1, "{columns}×{rows}: {screen}");
     }
-    // Ctrl-C: the lines stay, and the summary follows.
+    // After Ctrl-C the lines stay, and the summary follows.
     nix::sys::signal::kill(pty.pid(), nix::sys::signal::Signal::SIGINT).unwrap();
     let (status, last) = pty.end();
     assert!(status.success() && last.contains("rtt min/avg/max"), "{last}");
@@ -124,7 +125,7 @@ fn colours_are_given_up_where_nobody_wants_them() {
     let mut pty = Pty::start(80, 24, XTERM, &mut segue(&args));
     pty.end();
     assert!(pty.raw.contains("\x1b[32mup\x1b[0m"), "{:?}", pty.raw);
-    // Set as users do: in the program's environment.
+    // Set as users do, in the program's environment.
     let args: Vec<&str> =
         ["NO_COLOR=1", env!("CARGO_BIN_EXE_segue")].into_iter().chain(args).collect();
     let mut pty = Pty::start(80, 24, XTERM, Command::new("env").args(args));
@@ -148,7 +149,7 @@ fn more_targets_than_rows_are_cut_with_a_mark() {
 
 #[test]
 fn the_progress_of_a_long_run_stays_on_its_line() {
-    // More runs than can end during the test.
+    // More runs than can finish during the test.
     let mut pty = Pty::start(16, 6, XTERM, &mut segue(&["sim", "faults", "--seeds", "1000000"]));
     pty.pieces(3);
     let screen = pty.until("progress", |screen| screen.contains(" of "));

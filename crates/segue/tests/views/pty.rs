@@ -18,9 +18,9 @@ pub(crate) struct Pty {
     slave: Option<OwnedFd>,
     news: Receiver<Vec<u8>>,
     screen: vt100::Parser,
-    /// Everything, escape sequences and all.
+    /// The whole output, including escape sequences.
     pub raw: String,
-    /// The screen after each piece that came.
+    /// The screen after each chunk of output.
     pub screens: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl Pty {
         panic!("not on the screen: {what}\n{}", self.screen.screen().contents());
     }
 
-    /// Waits for some more pieces.
+    /// Waits for `n` further chunks of output.
     pub(crate) fn pieces(&mut self, n: usize) {
         for _ in 0..n {
             let bytes = self.news.recv_timeout(PATIENCE).expect("it draws again");
@@ -82,7 +82,7 @@ impl Pty {
         self.screens.push(self.screen.screen().contents());
     }
 
-    /// Resizes it, as a user resizes a window.
+    /// Resizes the terminal, as a user resizes a window.
     pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
         let slave = self.slave.as_ref().unwrap().try_clone().unwrap();
         let (columns_text, rows_text) = (columns.to_string(), rows.to_string());
@@ -99,7 +99,7 @@ impl Pty {
         nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap())
     }
 
-    /// Waits for the end, and returns the last screen.
+    /// Waits until the program exits, and returns the last screen.
     pub(crate) fn end(&mut self) -> (ExitStatus, String) {
         self.slave = None;
         let start = Instant::now();

@@ -12,7 +12,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a command prints to a pipe of so many columns, in the examples' directory.
+/// The output of a command into a pipe of this width, in the directory of examples.
 fn printed(args: &[&str], columns: Option<&str>) -> String {
     let mut command = segue(args);
     command.current_dir(root().join("examples")).env_remove("COLUMNS").stdin(Stdio::null());
@@ -20,7 +20,7 @@ fn printed(args: &[&str], columns: Option<&str>) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
-/// What it prints on a terminal, without the escape sequences.
+/// The output of a command on a terminal, without escape sequences.
 fn shown(args: &[&str]) -> String {
     let mut command = segue(args);
     command.current_dir(root().join("examples"));
@@ -36,12 +36,12 @@ fn shown(args: &[&str]) -> String {
     text.replace('\r', "")
 }
 
-/// The words of a text, in their order.
+/// The words of a text in order.
 fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
 
-/// All commands, as their helps list them.
+/// All commands, as listed in the help texts.
 fn commands() -> Vec<Vec<String>> {
     let (mut all, mut next) = (Vec::new(), vec![Vec::<String>::new()]);
     while let Some(command) = next.pop() {
@@ -142,7 +142,7 @@ fn a_network_of_the_lab_fits() {
     fits("lab up", &text);
 }
 
-/// Lines of pages that stay as long as they are: JSON is for programs; an error and an entry of the log have one line each.
+/// Lines that are never wrapped: JSON is for programs; an error and a log entry are one line each.
 fn stays_whole(line: &str) -> bool {
     let json = line.trim_start_matches(['<', '>', ' ']).starts_with('{');
     let entry = line.starts_with("20") && line.contains("Z  ");
@@ -161,10 +161,10 @@ fn what_pages_show_of_a_terminal_fits() {
                 continue;
             }
             let text = std::fs::read_to_string(&page).unwrap();
-            // A block without a language is a terminal's.
+            // A block without a language shows a terminal.
             for block in text.split("\n```").skip(1).step_by(2) {
                 let Some(block) = block.strip_prefix('\n') else { continue };
-                // What another program prints is as it prints it.
+                // The output of other programs cannot be changed.
                 let others = block.starts_with("# nft ") || block.starts_with("# nc ");
                 for line in block.lines().filter(|line| !others && !stays_whole(line)) {
                     fits(&page.display().to_string(), line);

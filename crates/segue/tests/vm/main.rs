@@ -1,4 +1,4 @@
-//! What needs a distribution's kernel: scripts in a virtual machine (`make vm`).
+//! Tests that need a distribution's kernel: scripts in a virtual machine (`make vm`).
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_lab::vm::Pieces;
 
-/// Runs a script of this directory with arguments, or says why not.
+/// Runs a script of this directory with arguments. Prints the reason if that is not possible.
 fn run(script: &str, arguments: &[&str]) -> Option<Output> {
     if let Err(missing) = Pieces::find(None) {
         println!("skipped: {missing}");
@@ -19,7 +19,7 @@ fn run(script: &str, arguments: &[&str]) -> Option<Output> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm").join(script);
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
     let output = command.args(["lab", "vm"]).arg(script).args(arguments).output().unwrap();
-    // A line "skipped: …" of the script is one of the test.
+    // Pass on the output: a line "skipped: …" of the script then appears in the test's output.
     println!("{}", String::from_utf8_lossy(&output.stdout));
     println!("{}", String::from_utf8_lossy(&output.stderr));
     Some(output)
@@ -71,7 +71,7 @@ fn ctrl_c_ends_it_with_one_line() {
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"started\n");
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
-    // The machine has its standard output, so this ends only when the machine does.
+    // The virtual machine holds this standard output, so the wait ends only with the machine.
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "segue: interrupted\n");
