@@ -33,9 +33,8 @@ fn outages(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -
     let mut gaps = Vec::new();
     for run in 0..runs {
         stage.both_up();
-        // The anchor learns a flow's path from the host's packets. A flow that only goes down sends
-        // none, so it is restarted; otherwise it would stay on the path where the last outage left
-        // it.
+        // The anchor learns a flow's path from the host's packets. A downlink-only flow sends none,
+        // so it is restarted; otherwise it would stay on the path where the last outage left it.
         if run > 0 && flow.comes_down_only() {
             stage.use_path("wifi");
             drop(running);

@@ -1,7 +1,7 @@
-/* Moves the clocks of one process. Loaded before the C library.
- * CLOCK_OFFSET_S: seconds by which the time of day is off.
- * CLOCK_FILE: a file with two numbers, read at each look: seconds by which the time of day is off, and for which the
- * machine has slept. */
+/* Shifts the clocks of one process. Loaded before the C library.
+ * CLOCK_OFFSET_S: offset of the time of day in seconds.
+ * CLOCK_FILE: a file with two numbers, read at each call: offset of the time of day, and time for which the machine was
+ * suspended, both in seconds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

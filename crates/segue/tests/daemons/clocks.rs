@@ -167,7 +167,7 @@ fn the_log_has_the_right_time_of_each_event_and_outlives_a_host_that_was_killed(
         assert!((-BAR.as_secs_f64()..=0.5).contains(&off), "{said}: {off} s off");
     }
 
-    // A second daemon continues the same log, and logs its regular end.
+    // A second daemon continues the same log, and logs that it was stopped.
     let mut host = start_under(&two, ("a", "a"), &word, &[]);
     comes_in(&host, BAR);
     host.end(Signal::SIGTERM);

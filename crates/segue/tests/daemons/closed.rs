@@ -111,7 +111,7 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
     let said = text(&clean.unwrap().stdout);
     assert!(said.contains("routing rules") && said.contains("unreachable routes"), "{said}");
     ways(true);
-    // A daemon that ends regularly opens the host again.
+    // A daemon stopped by SIGTERM opens the host again.
     let mut host = world.host_in(node, "host", &join, CLOSED);
     host.wait("two paths up", up);
     assert!(host.end(Signal::SIGTERM).success());

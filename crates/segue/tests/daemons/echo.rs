@@ -102,7 +102,7 @@ fn addresses_are_leased_stored_set_and_taken_away() {
     assert!(refused.unwrap_err().to_string().contains("clients alone"));
     wait_for("the same lease", || leases(&a) == [("10.9.0.1/24".into(), 7)]);
 
-    // A daemon that ends regularly removes its addresses.
+    // A daemon stopped by SIGTERM removes its addresses.
     assert!(has(node_b, "10.9.0.2"));
     assert!(b.end(Signal::SIGTERM).success());
     assert!(!has(node_b, "10.9.0.2"));

@@ -203,7 +203,7 @@ pub(crate) fn walks(domain: &Domain, [left, right]: [&str; 2]) {
     let answer = one_datagram(host, echo.address).or_else(|| one_datagram(host, echo.address));
     let (local, _) = answer.expect("the correspondent answers");
     assert_eq!(local.ip(), IpAddr::V6(address));
-    // Traffic in both directions at once, including a flow that the host did not open.
+    // TCP and datagrams, each in both directions at once.
     let stream = Stream::start(host, domain.node("cn"), cn(), Duration::from_millis(2));
     let voice = Voice::start(host, domain.node("cn"), cn());
     stream.flows_on(100_000);
@@ -741,7 +741,7 @@ fn either_side_may_be_killed_under_load_and_nothing_breaks() {
     let here = |status: &Value| status["hosts"][0]["state"] == "active";
     domain.mags["wlan1"].wait("the host is there", here);
     assert_eq!(addresses(domain.node("host"), "wlan"), [address]);
-    // A gateway that ends regularly removes its settings, except those that refuse packets of hosts.
+    // A gateway stopped by SIGTERM removes its settings, except those that refuse packets of hosts.
     let gateway = domain.mags.get_mut("wlan1").unwrap();
     assert!(gateway.end(Signal::SIGTERM).success());
     let rules = domain.node("left").command("ip").args(["-6", "rule"]).output().unwrap();
