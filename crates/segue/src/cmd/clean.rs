@@ -89,8 +89,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists what [`run`] would remove from this network namespace, except filters of old kernels. Changes nothing and needs no
-/// permission, but only root sees the names of nftables tables.
+/// Lists what [`run`] would remove from this network namespace, except filters of old kernels. Changes nothing and
+/// needs no permission, but only root sees the names of nftables tables.
 pub fn leftovers() -> anyhow::Result<Vec<String>> {
     let links = link::links()?;
     let (living, dead): (Vec<_>, Vec<_>) =

@@ -17,8 +17,8 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// Daemons by role; segue-ROLE(1) lists their files. The flag says whether the daemon keeps state,
-/// which those of IEEE 802.21 do not.
+/// Daemons by role; segue-ROLE(1) lists their files. The flag says whether the daemon keeps state;
+/// the IEEE 802.21 daemons do not.
 const DAEMONS: [(&str, bool); 6] = [
     ("host", true),
     ("anchor", true),

@@ -221,7 +221,7 @@ pub(super) fn no_way_out(v6: bool) -> Finding {
 
 /// Checks that the system's date is plausible.
 pub(super) fn clock() -> Finding {
-    // From 2026, when the program was built, to 2100.
+    // From 2026, since no version of the program is older, to 2100.
     const PLAUSIBLE: std::ops::Range<u64> = 1_767_225_600..4_102_444_800;
     let year = 1970 + clock::realtime_s() / 31_556_952;
     if !PLAUSIBLE.contains(&clock::realtime_s()) {
