@@ -1,10 +1,11 @@
-//! The relay: tunnels to other nodes in the forms that standards have, and traffic bound to them by prefix or by flow. It
-//! carries out [`Forward::Tunnel`], [`Forward::Source`] and [`Forward::Bind`]; addresses, routes and rules are the
-//! kernel's. Packets are carried by programs in the kernel (`src/bpf/relay*`), or in user space where there can be none.
+//! The relay: standard tunnels to other nodes, and traffic bound to them by prefix or by flow. It carries out
+//! [`Forward::Tunnel`], [`Forward::Source`] and [`Forward::Bind`]; addresses, routes and rules are left to the kernel.
+//! Programs in the kernel (`src/bpf/relay*`) carry the packets, or user space does where eBPF is not available.
 //!
-//! Routes lead packets to the relay's TUN device; from there they go where their traffic is bound to. What comes out of a
-//! tunnel arrives at that device, and the kernel's routes take it from there. A relay is of the network namespace of the
-//! thread that makes it: whoever attaches it to interfaces, changes it or calls its heartbeat must be in the same one.
+//! Routes lead packets to the relay's TUN device; from there each packet goes where its traffic is bound. A packet that
+//! comes out of a tunnel arrives at that device, and the kernel's routes take over. A relay belongs to the network
+//! namespace of the thread that creates it: every thread that attaches it to interfaces, changes it or calls its
+//! heartbeat must be in that namespace.
 
 mod counter;
 pub mod dry_run;
@@ -45,62 +46,62 @@ use crate::{DatapathError, MissPacket};
 
 const THREAD: &str = "segue-relay";
 
-/// Heartbeats between two looks at what the kernel knows of ways, since it does not tell when it forgets a size.
+/// Heartbeats between two checks of the kernel's path MTUs: the kernel sends no notification when one expires.
 const LOOK: u32 = 64;
 
-/// The packet filter's tables of relays in user space, running or gone; none if `nft` cannot tell.
+/// Names of the nftables tables of user-space relays, running or left behind; empty if `nft` fails.
 #[must_use]
 pub fn tables() -> Vec<String> {
     user::tables()
 }
 
-/// The relay; everything it put into the kernel goes when it is dropped.
+/// The relay. Dropping it removes everything it installed in the kernel.
 pub struct Relay {
     worker: Worker,
     room: RelayRoom,
     slots: Slots,
     tunnels: BTreeMap<u32, Placed>,
-    /// By what packets that come out of tunnels are told apart.
+    /// The tunnel number of each pair of ends: identifies the tunnel of an arriving packet.
     ends: BTreeMap<End, u32>,
     sources: Sources,
     bindings: Bindings<Bound>,
-    /// What is bound to tunnels, by their numbers.
+    /// The traffic bound to each tunnel, by tunnel number.
     led: BTreeMap<u32, BTreeSet<Traffic>>,
-    /// The queue given last.
+    /// The number of the most recent queue.
     queue: u32,
-    /// Tells when the routes change.
+    /// Reports route changes.
     ways: Watch,
-    /// A look at them failed.
+    /// The last route lookup failed: repeat it at the next heartbeat.
     look_again: bool,
-    /// What routers have said of packet sizes.
+    /// Packet sizes that routers have reported.
     said: Said,
-    /// Tunnels whose size has changed since the driver asked.
+    /// Tunnels whose size has changed since the last [`Relay::resized`].
     resized: BTreeSet<u32>,
     beats: u32,
     shore: Arc<Shore>,
 }
 
-/// A tunnel in its place in the table.
+/// A tunnel and its slot in the table.
 struct Placed {
     tunnel: Tunnel,
     slot: u32,
-    /// Where it leaves; `None` while no route leads to its other end.
+    /// The first hop to the remote end; `None` while there is no route.
     hop: Option<Hop>,
-    /// The largest outer packet, as far as the kernel knows.
+    /// The largest outer packet in bytes, if the kernel knows it.
     way: Option<u32>,
-    /// The largest inner packet.
+    /// The largest inner packet in bytes.
     size: Option<u32>,
 }
 
 struct Bound {
     exit: Exit,
-    /// Where user space keeps its packets.
+    /// The queue in which user space holds its packets.
     queue: u32,
 }
 
 impl Relay {
-    /// Makes the TUN device, loads the programs and starts to relay; nothing is bound yet, and everything that routes lead
-    /// here is refused.
+    /// Creates the TUN device, loads the programs and starts to relay. Nothing is bound at first: every packet that is
+    /// routed here is refused.
     ///
     /// # Errors
     /// When the kernel refuses the device or the programs.
@@ -108,11 +109,12 @@ impl Relay {
         Relay::over(Box::new(KernelPlane::new(setup)?), setup, sink)
     }
 
-    /// The same without programs, for kernels and containers that have none: packets pass through this process. Home
-    /// addresses in headers ([`segue_ip::Form::Optimized`]) are refused.
+    /// A relay without programs, for kernels and containers without eBPF: packets pass through this process. Tunnels
+    /// with home addresses in extension headers ([`segue_ip::Form::Optimized`]) are refused.
     ///
     /// # Errors
-    /// When the kernel refuses the device or a socket, or `nft` is missing, which checks the sources of what hosts send.
+    /// When the kernel refuses the device or a socket, or `nft` is missing: the packet filter checks the sources of
+    /// packets from hosts.
     pub fn in_user_space(setup: &RelaySetup, sink: RelaySink) -> Result<Relay, DatapathError> {
         Relay::over(Box::new(UserPlane::new(setup)?), setup, sink)
     }
@@ -148,13 +150,14 @@ impl Relay {
         })
     }
 
-    /// Index of the TUN device: where routes lead what is to be relayed.
+    /// Index of the TUN device: the target of routes for traffic to be relayed.
     #[must_use]
     pub fn tun_ifindex(&self) -> u32 {
         self.shore.plane.tun().ifindex
     }
 
-    /// Starts to take packets out of tunnels that arrive on an interface; does nothing if it already does.
+    /// Starts to decapsulate the tunnel packets that arrive on an interface. Does nothing if the interface is attached
+    /// already.
     ///
     /// # Errors
     /// When there is no such interface, or the kernel refuses the program or the socket.
@@ -162,13 +165,13 @@ impl Relay {
         self.shore.plane.attach(ifindex)
     }
 
-    /// Stops that; does nothing if it is not attached or gone.
+    /// Stops decapsulating on an interface. Does nothing if it is not attached or has disappeared.
     pub fn detach(&mut self, ifindex: u32) {
         self.shore.plane.detach(ifindex);
     }
 
-    /// Says that the driver lives, and looks which way the routes lead if they have changed; to be called once a second. When it stops, the
-    /// programs let packets pass untouched after a while.
+    /// Signals that the driver is alive, and looks up the tunnels' hops again if routes have changed. Call it once a
+    /// second: without heartbeats the programs soon let all packets pass untouched.
     pub fn heartbeat(&mut self) {
         if let Err(error) = self.shore.plane.beat() {
             tracing::warn!(%error, "the heartbeat could not be written");
@@ -218,7 +221,7 @@ impl Relay {
         }
     }
 
-    /// A router has refused a packet for its size. Ignored, unless the message quotes a packet of a tunnel.
+    /// Handles a Packet Too Big error from a router. Ignored unless it quotes a packet of a tunnel.
     pub fn on_too_big(&mut self, said: &OuterTooBig) {
         let ends = (said.local, said.remote);
         let first = End { local: said.local, remote: said.remote, front: Front::Ip };
@@ -232,39 +235,39 @@ impl Relay {
         }
     }
 
-    /// The tunnels that take another size since the last call, each with the largest inner packet in bytes; `None` while no
-    /// way leads to its other end.
+    /// The tunnels whose size has changed since the last call, each with its largest inner packet in bytes; `None`
+    /// while there is no route to the remote end.
     pub fn resized(&mut self) -> Vec<(Tunnel, Option<u32>)> {
         let numbers = std::mem::take(&mut self.resized);
         let placed = numbers.iter().filter_map(|number| self.tunnels.get(number));
         placed.map(|placed| (placed.tunnel, placed.size)).collect()
     }
 
-    /// The largest inner packet that a tunnel takes, in bytes, as far as is known.
+    /// The largest inner packet in bytes that fits a tunnel, if known.
     #[must_use]
     pub fn tunnel_size(&self, number: u32) -> Option<u32> {
         self.tunnels.get(&number)?.size
     }
 
-    /// Sends a packet that was asked about, and those of its flow that wait behind it.
+    /// Sends a packet that was reported as a miss, and the packets of its flow that wait behind it.
     pub fn inject(&mut self, packet: MissPacket) {
         self.shore.inject(packet);
     }
 
-    /// Drops and counts a packet that was asked about, and those of its flow that wait behind it. For a moment the flow is
-    /// not asked about again.
+    /// Drops and counts a packet that was reported as a miss, and the packets of its flow that wait behind it. For a
+    /// moment the flow is not reported again.
     pub fn refuse(&mut self, packet: &MissPacket) {
         self.shore.refuse(packet);
     }
 
-    /// What a tunnel has carried; zero for an unknown one.
+    /// The counters of a tunnel; zero if it does not exist.
     #[must_use]
     pub fn tunnel_carried(&self, number: u32) -> Carried {
         let placed = self.tunnels.get(&number);
         placed.map_or_else(Carried::default, |at| self.shore.plane.tunnel_carried(at.slot))
     }
 
-    /// What bound traffic has carried; zero if it is not bound.
+    /// The counters of bound traffic; zero if it is not bound.
     #[must_use]
     pub fn traffic_carried(&self, traffic: &Traffic) -> Carried {
         match self.bindings.get(traffic) {
@@ -273,13 +276,13 @@ impl Relay {
         }
     }
 
-    /// Counts prefixes of hosts.
+    /// Creates a counter of host prefixes.
     #[must_use]
     pub fn counter(&self) -> Counter {
         Counter::new(&self.shore)
     }
 
-    /// Refused packets by reason, those above zero.
+    /// Refused packets by reason; reasons with a count of zero are left out.
     #[must_use]
     pub fn drops(&self) -> BTreeMap<DropReason, u64> {
         let mut drops = self.shore.plane.drops();
@@ -293,10 +296,10 @@ impl Relay {
         drops
     }
 
-    /// Whether packets are still carried.
+    /// Checks that the relay still carries packets.
     ///
     /// # Errors
-    /// [`DatapathError::Ended`] once the relay's thread has ended: nothing brings it back.
+    /// [`DatapathError::Ended`] once the relay's thread has ended; it is not restarted.
     pub fn carries(&self) -> Result<(), DatapathError> {
         self.worker.runs()
     }
@@ -330,7 +333,8 @@ impl Relay {
         if old.is_none() { self.lead_again(number) } else { Ok(()) }
     }
 
-    /// Its sources go with it. What is bound to it is refused until there is such a tunnel again.
+    /// Also removes the tunnel's sources. Traffic bound to the tunnel is refused until a tunnel with this number exists
+    /// again.
     fn remove_tunnel(&mut self, number: u32) -> Result<(), DatapathError> {
         let Some(placed) = self.tunnels.remove(&number) else { return Ok(()) };
         self.ends.remove(&End::of(&placed.tunnel));
@@ -345,7 +349,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Has what is bound to a tunnel go where the tunnel is now.
+    /// Redirects the traffic bound to a tunnel to the tunnel's current slot.
     fn lead_again(&self, number: u32) -> Result<(), DatapathError> {
         let (exit, slot) = (Exit::Tunnel(number), self.slot_of(number));
         let way = Way { exit, slot, queue: 0, releasing: false };
@@ -353,7 +357,7 @@ impl Relay {
         led.copied().try_for_each(|traffic| self.shore.plane.bind(&traffic, way, true))
     }
 
-    /// Beyond the table if there is no such tunnel, so that what goes there is refused.
+    /// A slot outside the table if the tunnel does not exist: traffic that is sent there is refused.
     fn slot_of(&self, number: u32) -> u32 {
         self.tunnels.get(&number).map_or(u32::MAX, |placed| placed.slot)
     }
@@ -461,7 +465,7 @@ impl Relay {
         }
     }
 
-    /// A queue that nothing uses: numbers come round only after 2³² of them.
+    /// An unused queue: a number repeats only after 2³² queues.
     fn next_queue(&mut self) -> u32 {
         self.queue = self.queue.wrapping_add(1).max(1);
         self.queue
@@ -504,8 +508,8 @@ impl Forwarding for Relay {
     }
 }
 
-/// Where a tunnel leaves; nowhere if the route leads to the relay's device, which would send packets round and round. Over
-/// an interface that it names, without a route there, its other end is on the link.
+/// The first hop to a tunnel's remote end; `None` if the route leads to the relay's own device, which would loop. If
+/// the tunnel names an interface and there is no route over it, the remote end is assumed to be on that link.
 fn hop_of(tunnel: &Tunnel, relay: u32) -> Result<Option<Hop>, DatapathError> {
     let routed = route::way_to(tunnel.remote, tunnel.interface)?;
     let on_link = |interface| Hop { interface, next: tunnel.remote };
@@ -513,9 +517,9 @@ fn hop_of(tunnel: &Tunnel, relay: u32) -> Result<Option<Hop>, DatapathError> {
     Ok(hop.filter(|hop| hop.interface != relay))
 }
 
-/// Places in the table of tunnels.
+/// Slots in the table of tunnels.
 struct Slots {
-    /// All places from here on are free.
+    /// This slot and all later ones have never been used.
     next: u32,
     most: u32,
     freed: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Counts of hosts' prefixes.
+//! Packet counts of host prefixes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::reader::Shore;
 use super::words::Count;
 use crate::DatapathError;
 
-/// Counts what prefixes of hosts carry through a relay's tunnels, each for as long as somebody wants to know. A relay counts
-/// if it was set up to ([`Counts`](super::Counts)).
+/// Counts the traffic of host prefixes through a relay's tunnels; a prefix is counted from its first [`Counter::read`]
+/// to [`Counter::end`]. Requires a relay that was set up to count ([`Counts`](super::Counts)).
 pub struct Counter {
     shore: Arc<Shore>,
     counted: BTreeSet<Prefix>,
@@ -26,10 +26,10 @@ impl Counter {
         &*self.shore.plane
     }
 
-    /// What a prefix has carried since this was asked first.
+    /// The traffic of a prefix since the first call for it.
     ///
     /// # Errors
-    /// The kernel refuses to count it.
+    /// When the kernel refuses to count the prefix.
     pub fn read(&mut self, prefix: Prefix) -> Result<Count, DatapathError> {
         let prefix = prefix.network();
         if !self.counted.contains(&prefix) {
@@ -39,7 +39,7 @@ impl Counter {
         Ok(self.plane().counted(prefix))
     }
 
-    /// Counts a prefix no more.
+    /// Stops counting a prefix.
     pub fn end(&mut self, prefix: Prefix) {
         let prefix = prefix.network();
         if self.counted.remove(&prefix) {

@@ -1,4 +1,4 @@
-//! Taking packets out of tunnels in user space, without device and sockets: for tests that feed it anything.
+//! Decapsulation in user space without a device or sockets, for tests that feed it arbitrary packets.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use segue_wire::DropReason;
 use super::user::state::State;
 use crate::user::segment::VnetHeader;
 
-/// Tunnels and inner sources, set once.
+/// A fixed set of tunnels and inner sources.
 pub struct DryRun(State);
 
 impl DryRun {
-    /// The relay's state with these.
+    /// A relay's state with these tunnels and sources.
     #[must_use]
     pub fn new(tunnels: &[Tunnel], sources: &[Source]) -> DryRun {
         let mut state = State::default();
@@ -23,11 +23,11 @@ impl DryRun {
         DryRun(state)
     }
 
-    /// Takes an IP packet out of its tunnel: the place of this one in the list, how the inner packet is to be cut and where
-    /// it is. `None` if it is no tunnel's.
+    /// Decapsulates an IP packet. Returns the tunnel's index in the list, the virtio header that says how to segment
+    /// the inner packet, and the range of the inner packet. `None` if the packet belongs to no tunnel.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why the packet is refused.
     pub fn take_out(
         &self,
         vnet: VnetHeader,

@@ -1,10 +1,10 @@
-//! By what a tunnel knows the packets that come out of it.
+//! The key by which a tunnel recognises its arriving packets.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use segue_ip::{Form, Tunnel};
 
-/// The ends of a packet's way, and what stands in front of the inner packet.
+/// The outer addresses of a packet, and the headers in front of the inner packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct End {
     pub(super) local: IpAddr,
@@ -12,7 +12,7 @@ pub(super) struct End {
     pub(super) front: Front,
 }
 
-/// What stands behind the outer IP header, seen from the end that receives it.
+/// The headers after the outer IP header, as the receiving end sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Front {
     Ip,

@@ -1,13 +1,14 @@
-//! Packets that are held until their traffic is bound to somewhere.
+//! Packets that are held until their traffic is bound to an exit.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use segue_clock::{Span, Time};
 
-/// Most bytes held in all queues; then a queue that takes another packet first loses its own oldest.
+/// Most bytes held in all queues together. Beyond that, a queue that takes another packet first drops its own oldest
+/// ones.
 const HELD_BYTES: usize = 64 << 20;
 
-/// The queues, by their numbers.
+/// The queues by number.
 #[derive(Default)]
 pub(super) struct Holds {
     queues: BTreeMap<u32, Queue>,
@@ -17,14 +18,14 @@ pub(super) struct Holds {
 struct Queue {
     most: usize,
     within: Span,
-    /// Packets that it was given, modulo 2³².
+    /// Packets that were put into the queue, modulo 2³².
     seen: u32,
     packets: VecDeque<(Time, Vec<u8>)>,
 }
 
 impl Holds {
-    /// Sets a queue's bounds: packets, and how long each stays. What is in it stays; returns how many packets are too
-    /// many now.
+    /// Sets a queue's bounds: how many packets it holds, and for how long. Packets already in the queue stay, up to the
+    /// new bound; returns how many were dropped as surplus.
     pub(super) fn set(&mut self, queue: u32, most: u16, within: Span) -> u64 {
         let empty = || Queue { most: 0, within, seen: 0, packets: VecDeque::new() };
         let kept = self.queues.entry(queue).or_insert_with(empty);
@@ -35,8 +36,8 @@ impl Holds {
         surplus as u64
     }
 
-    /// Holds a packet. Returns how many were dropped for it, the oldest ones of the queue; one more than it has if there
-    /// is no room for the packet itself, or no such queue.
+    /// Holds a packet, at the cost of the oldest packets of its queue if there is no room. Returns how many packets
+    /// were dropped, including this one if it still does not fit or the queue does not exist.
     pub(super) fn take(&mut self, queue: u32, packet: &[u8], now: Time) -> u64 {
         let Some(queue) = self.queues.get_mut(&queue) else { return 1 };
         queue.seen = queue.seen.wrapping_add(1);
@@ -61,20 +62,20 @@ impl Holds {
         packets
     }
 
-    /// How many of the packets that a queue was given it has no more, modulo 2³².
+    /// How many of the packets that were put into a queue have left it, modulo 2³².
     pub(super) fn gone(&self, queue: u32) -> u32 {
         let gone = |queue: &Queue| queue.seen.wrapping_sub(queue.packets.len() as u32);
         self.queues.get(&queue).map_or(0, gone)
     }
 
-    /// Ends a queue. Returns how many packets were in it.
+    /// Removes a queue. Returns how many packets were in it.
     pub(super) fn remove(&mut self, queue: u32) -> u64 {
         let left = self.drain(queue).len() as u64;
         self.queues.remove(&queue);
         left
     }
 
-    /// Drops what has been held for its time. Returns how many packets that were.
+    /// Drops the packets whose holding time has expired. Returns how many.
     pub(super) fn expire(&mut self, now: Time) -> u64 {
         let mut expired = 0;
         for queue in self.queues.values_mut() {
@@ -89,7 +90,7 @@ impl Holds {
         expired
     }
 
-    /// When the next packet will have been held for its time.
+    /// When the next packet expires.
     pub(super) fn next(&self) -> Option<Time> {
         let ends = |queue: &Queue| queue.packets.front().map(|(since, _)| *since + queue.within);
         self.queues.values().filter_map(ends).min()

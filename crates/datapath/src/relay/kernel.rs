@@ -1,4 +1,4 @@
-//! The relay's packets in the kernel: programs on the TUN device and on the interfaces that tunnels use.
+//! The relay's datapath in the kernel: programs on the TUN device and on the interfaces that tunnels use.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +25,7 @@ use crate::drops::Drops;
 use crate::maps::Shared;
 use crate::sync::lock;
 
-/// The programs and their tables. What was put into the kernel goes in the order of the fields.
+/// The programs and their tables. Fields are dropped in order, which is the order of removal from the kernel.
 pub(super) struct KernelPlane {
     interfaces: Mutex<BTreeMap<u32, Attached>>,
     _egress: Attached,
@@ -197,8 +197,9 @@ impl Plane for KernelPlane {
         }
     }
 
-    /// The kernel does not encapsulate what it would have to segment as it does UDP: here that is segmented and plain,
-    /// and goes again. So does what was held, or asked about, until a moment ago.
+    /// A packet is here for one of two reasons: it is held or asked about, or the kernel would have to segment it
+    /// while encapsulating, which it does for UDP alone. The latter, segmented and without offloads by the time it is
+    /// read, is sent again; so is a packet whose traffic was held or asked about until a moment ago.
     fn waits(&self, key: &FlowKey, _bytes: &[u8]) -> Option<Waits> {
         let exit = self.tables.left_to_us(key)?;
         Some(if exit.kind == ASK { Waits::Asked(exit.queue) } else { Waits::Held(exit.queue) })
@@ -243,7 +244,7 @@ impl Plane for KernelPlane {
     }
 }
 
-/// What the programs have for the daemon.
+/// Messages of the programs to the daemon.
 struct Messages<'a>(RingBuffer<'a>);
 
 impl Arrivals for Messages<'_> {

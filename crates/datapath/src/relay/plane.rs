@@ -1,4 +1,4 @@
-//! What a relay's bookkeeping asks of whoever carries the packets: the programs in the kernel, or user space.
+//! The interface between a relay's bookkeeping and its datapath: programs in the kernel, or user space.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -11,15 +11,16 @@ use super::words::{Carried, Count, RelaySink};
 use crate::DatapathError;
 use crate::device::Tun;
 
-/// Where traffic is bound to.
+/// The destination of bound traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     pub(super) exit: Exit,
-    /// Of the tunnel that the exit names; beyond the table if there is none, so that what goes there is refused.
+    /// Slot of the tunnel that the exit names; outside the table if there is no such tunnel, so that the traffic is
+    /// refused.
     pub(super) slot: u32,
-    /// Where what is held, or asked about, waits.
+    /// The queue in which held or asked-about packets wait.
     pub(super) queue: u32,
-    /// The traffic was held until now: what waits goes first.
+    /// The traffic was held until now: send the waiting packets first.
     pub(super) releasing: bool,
 }
 
@@ -30,25 +31,25 @@ pub(super) enum Waits {
     Asked(u32),
 }
 
-/// Who carries a relay's packets. Routes lead them to its TUN device; what it cannot send by itself, or must not yet, is
-/// read there.
+/// Carries a relay's packets. Routes lead them to its TUN device; packets that it cannot send by itself, or must not
+/// send yet, are read from that device.
 pub(super) trait Plane: Send + Sync {
-    /// The device.
+    /// The TUN device.
     fn tun(&self) -> &Tun;
 
-    /// Takes packets out of tunnels that arrive on an interface.
+    /// Starts to decapsulate tunnel packets that arrive on an interface.
     fn attach(&self, ifindex: u32) -> Result<(), DatapathError>;
 
-    /// Stops that.
+    /// Stops decapsulating on an interface.
     fn detach(&self, ifindex: u32);
 
-    /// Says that the driver lives.
+    /// Signals that the driver is alive.
     fn beat(&self) -> Result<(), DatapathError>;
 
-    /// Addresses of this machine may have come or gone.
+    /// Reads this machine's addresses again after a change.
     fn refresh(&self) -> Result<(), DatapathError>;
 
-    /// Puts a tunnel into a slot, from which it leaves by this hop. What the `old` one there has carried is counted on.
+    /// Puts a tunnel into a slot, with its hop. The counters of the `old` tunnel in the slot carry over.
     fn set_tunnel(
         &self,
         slot: u32,
@@ -60,61 +61,62 @@ pub(super) trait Plane: Send + Sync {
     /// Empties a slot.
     fn remove_tunnel(&self, slot: u32, tunnel: &Tunnel) -> Result<(), DatapathError>;
 
-    /// Has a tunnel leave by another hop, or by none.
+    /// Changes a tunnel's hop; `None` if it has no route.
     fn set_hop(&self, slot: u32, hop: Option<Hop>) -> Result<(), DatapathError>;
 
-    /// What the tunnel in a slot has carried.
+    /// The counters of the tunnel in a slot.
     fn tunnel_carried(&self, slot: u32) -> Carried;
 
-    /// Lets a tunnel, which is in this slot, or a link bring packets from a source. A link is checked from then on.
+    /// Allows packets from a source to arrive through a tunnel, which is in this slot, or over a link. A link with at
+    /// least one source is checked.
     fn allow(&self, source: &Source, slot: u32) -> Result<(), DatapathError>;
 
-    /// Takes that back; `rest` are those that stay. A link without any is not checked any more.
+    /// Withdraws a permission; `rest` are the remaining ones. A link without sources is not checked.
     fn forbid(&self, source: &Source, slot: u32, rest: &Sources);
 
-    /// Binds traffic. If it `was` bound, what it has carried is counted on.
+    /// Binds traffic. If it `was` bound before, its counters carry over.
     fn bind(&self, traffic: &Traffic, way: Way, was: bool) -> Result<(), DatapathError>;
 
-    /// Binds traffic to nothing.
+    /// Removes the binding of traffic.
     fn unbind(&self, traffic: &Traffic);
 
-    /// What bound traffic has carried.
+    /// The counters of bound traffic.
     fn traffic_carried(&self, traffic: &Traffic) -> Carried;
 
-    /// Begins to count the packets of a prefix.
+    /// Starts to count the packets of a prefix.
     fn count(&self, prefix: Prefix) -> Result<(), DatapathError>;
 
-    /// Ends that.
+    /// Stops counting a prefix.
     fn count_no_more(&self, prefix: Prefix);
 
-    /// What a prefix that is counted has carried.
+    /// The counters of a counted prefix.
     fn counted(&self, prefix: Prefix) -> Count;
 
-    /// Whether a packet of this flow, with its virtio header, is to wait; if not, it is to be sent.
+    /// The queue in which a packet of this flow, with its virtio header, must wait; `None` if it can be sent.
     fn waits(&self, key: &FlowKey, bytes: &[u8]) -> Option<Waits>;
 
-    /// Begins to count the packets of a queue.
+    /// Resets the packet count of a queue.
     fn begin_queue(&self, queue: u32) -> Result<(), DatapathError>;
 
-    /// Says how many packets of a queue were read, all of which have been given back or dropped.
+    /// Reports how many packets of a queue were read and then given back or dropped.
     fn set_returned(&self, queue: u32, packets: u32) -> Result<(), DatapathError>;
 
-    /// Sends packets with their virtio headers where they are bound to.
+    /// Sends packets, each with its virtio header, to the exits of their bindings.
     fn send(&self, packets: &[&[u8]]);
 
     /// Refused packets by reason.
     fn drops(&self) -> BTreeMap<DropReason, u64>;
 
-    /// What arrives beside the device, for the thread that serves this.
+    /// The arrivals other than those of the TUN device, for the relay's thread.
     fn arrivals<'a>(&'a self, sink: &'a RelaySink) -> Result<Box<dyn Arrivals + 'a>, String>;
 }
 
-/// Packets that arrive beside the TUN device: for the daemon, or out of tunnels.
+/// Arrivals other than those of the TUN device: messages for the daemon, or tunnel packets.
 pub(super) trait Arrivals {
-    /// Readable when there are some.
+    /// Readable when something has arrived.
     fn as_fd(&self) -> BorrowedFd<'_>;
 
-    /// Takes those that wait. What came out of a tunnel and is bound again, it gives to `turn`, with a virtio header. An
-    /// error ends the relay.
+    /// Handles all pending arrivals. A packet that came out of a tunnel and is bound again goes to `turn`, with a
+    /// virtio header. An error ends the relay.
     fn take(&mut self, turn: &dyn Fn(&[u8])) -> Result<(), String>;
 }

@@ -1,5 +1,5 @@
-//! The thread behind the relay's TUN device: packets that are held or asked about, packets that the programs could not
-//! send, and messages for the daemon.
+//! The thread that reads the relay's TUN device: packets that are held or asked about, packets that the programs could
+//! not send, and messages for the daemon.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -20,27 +20,27 @@ use crate::misses::{Missed, Misses};
 use crate::sync::lock;
 use crate::{DatapathError, MissPacket};
 
-/// Time between two sweeps for packets whose decision never came.
+/// Interval between two sweeps for packets that have waited too long for a decision.
 const SWEEP: Span = Span::from_secs(1);
-/// How long the release of a queue may take before what follows may overtake it.
+/// Longest time that the release of a queue may take; later packets may overtake the rest.
 const RELEASE: Span = Span::from_millis(100);
-/// Most batches read after that, of what came before.
+/// Most batches of earlier packets that are read after the release.
 const LAST_BATCHES: usize = 16;
-/// Packets read before the thread looks at its other work.
+/// Packets read before the thread turns to its other work.
 const BATCH: usize = 64;
 
-/// What the thread and the daemon's side share.
+/// State shared by the thread and the daemon.
 pub(super) struct Shore {
     pub(super) plane: Box<dyn Plane>,
-    /// Who has it may read the TUN device, and knows that nobody else has packets of it.
+    /// The lock for reading the TUN device: its holder knows that no other thread has packets from it.
     reading: Mutex<Reading>,
     pub(super) drops: Drops,
     sink: RelaySink,
-    /// Flows are known by their labels, too.
+    /// Flows are distinguished by their flow labels, too.
     labels: bool,
 }
 
-/// What waits in user space.
+/// The packets that wait in user space.
 pub(super) struct Reading {
     pub(super) holds: Holds,
     misses: Misses,
@@ -58,13 +58,14 @@ impl Shore {
         Shore { plane, reading: Mutex::new(reading), drops, sink, labels }
     }
 
-    /// Changes what waits while nobody reads.
+    /// Changes the waiting packets while the thread is not reading.
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut Reading) -> T) -> T {
         change(&mut lock(&self.reading))
     }
 
-    /// Lets what a queue holds go, and then what comes after it. With `let_go` the programs send what was held, and new
-    /// packets as soon as user space has none that came before; with `bind` they forget the queue.
+    /// Releases the packets of a queue, followed by the packets that arrived after them. After `let_go` the programs
+    /// send the held packets, and new ones as soon as user space has no earlier ones; after `bind` they forget the
+    /// queue.
     pub(super) fn release<E>(
         &self,
         queue: u32,
@@ -77,7 +78,7 @@ impl Shore {
         let mut reading = lock(&self.reading);
         let_go()?;
         self.plane.set_returned(queue, reading.holds.gone(queue))?;
-        // On a machine too busy to catch up, order is given up.
+        // A machine too busy to catch up loses the order.
         let end = monotonic() + RELEASE;
         loop {
             let held = reading.holds.drain(queue);
@@ -99,9 +100,9 @@ impl Shore {
         Ok(())
     }
 
-    /// Sends a packet that was asked about, and those of its flow that wait behind it.
+    /// Sends a packet that was reported as a miss, and the packets of its flow that wait behind it.
     pub(super) fn inject(&self, packet: MissPacket) {
-        // Nobody reads meanwhile, so that what comes now stays behind.
+        // The lock stops reading, so that new packets stay behind the waiting ones.
         self.with(|reading| {
             let waiting = reading.misses.settle(&packet.key);
             let all = std::iter::once(&packet.bytes).chain(&waiting);
@@ -109,7 +110,7 @@ impl Shore {
         });
     }
 
-    /// Gives up a packet that was asked about, and those of its flow that wait behind it.
+    /// Drops a packet that was reported as a miss, and the packets of its flow that wait behind it.
     pub(super) fn refuse(&self, packet: &MissPacket) {
         let refused = self.with(|reading| reading.misses.refuse(&packet.key, monotonic()));
         self.drops.add(DropReason::NoBinding, refused);
@@ -122,7 +123,7 @@ impl Shore {
         }
     }
 
-    /// Has asked about what a queue holds, and then about what comes after it.
+    /// Asks about the packets that a queue holds, and then about those that arrived after them.
     pub(super) fn ask<E>(&self, queue: u32, bind: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut reading = lock(&self.reading);
         bind()?;
@@ -151,14 +152,14 @@ impl Shore {
         read
     }
 
-    /// Takes a packet that came out of a tunnel where it is bound to.
+    /// Handles a packet that came out of a tunnel and is bound again.
     fn turn(&self, bytes: &[u8]) {
         if self.with(|reading| self.place(reading, bytes, monotonic())) {
             self.send(std::iter::once(bytes));
         }
     }
 
-    /// Keeps a packet, or asks about it; true if it is to be sent.
+    /// Holds a packet or asks about it; true if the caller must send it.
     fn place(&self, reading: &mut Reading, bytes: &[u8], now: Time) -> bool {
         let packet = bytes.get(VNET_LEN..).unwrap_or_default();
         let Ok(inner) = read_inner(packet, self.labels) else {
@@ -169,7 +170,7 @@ impl Shore {
             return false;
         }
         match self.plane.waits(&inner.key, bytes) {
-            // The flow has been bound, and the packet that was asked about has not come back yet.
+            // The flow has been bound, but the packet reported as a miss has not come back yet.
             None => match reading.misses.follow(&inner.key, bytes) {
                 None => return true,
                 Some(Missed::Full) => self.drops.add(DropReason::QueueFull, 1),
@@ -189,7 +190,7 @@ impl Shore {
         false
     }
 
-    /// Drops what has waited too long; returns when to look again.
+    /// Drops packets that have waited too long; returns when to call again.
     fn expire(&self, now: Time, swept: &mut Time) -> Time {
         let mut reading = lock(&self.reading);
         self.drops.add(DropReason::HoldExpired, reading.holds.expire(now));

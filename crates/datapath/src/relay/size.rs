@@ -1,5 +1,5 @@
-//! How large a packet each tunnel takes: by what the kernel knows of the way to its other end, and by what routers say
-//! about packets of the relay. Such a message is believed only if it quotes a packet of a tunnel.
+//! The largest packet that fits each tunnel, from the kernel's path MTU to the remote end and from Packet Too Big
+//! errors of routers. An error is believed only if it quotes a packet of the tunnel.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,39 +11,40 @@ use segue_wire::OuterTooBig;
 
 use super::user::head::{GRE, IPV4, IPV6, UDP};
 
-/// How long a router's word is believed: ways get wider, too, and nothing tells (RFC 8201, section 4, has ten minutes).
+/// How long a router's report is believed: a path MTU can also grow, and no message reports that (RFC 8201, section 4,
+/// recommends ten minutes).
 const BELIEVED: Span = Span::from_secs(600);
-/// Smaller figures count as these: the least IPv4 MTU in use, and the least that IPv6 has (RFC 8201, section 4). A forged
-/// message can do no more.
+/// Lower bounds for reported MTUs: the smallest IPv4 MTU in use, and the IPv6 minimum (RFC 8201, section 4). They limit
+/// the harm of a forged report.
 const LEAST: [u32; 2] = [576, 1_280];
 /// Bytes of a home address in an extension header (RFC 6275, 6.3 and 6.4).
 const HOME_ADDRESS: u32 = 24;
-/// Protocols of the headers that home addresses are in.
+/// Protocol numbers of the extension headers that carry home addresses.
 const HOMES: [u8; 2] = [43, 60];
 
-/// What routers have said of the ways between two addresses, and until when it is believed.
+/// Path MTUs in bytes that routers have reported between two addresses, with the time at which each expires.
 #[derive(Debug, Default)]
 pub(super) struct Said(BTreeMap<(IpAddr, IpAddr), (u32, Time)>);
 
 impl Said {
-    /// A router has refused a packet of this tunnel.
+    /// Records a Packet Too Big error for the path of a tunnel.
     pub(super) fn note(&mut self, now: Time, said: &OuterTooBig) {
         let least = LEAST[usize::from(said.remote.is_ipv6())];
         let bytes = said.mtu.map_or(least, u32::from).max(least);
         let of = (said.local, said.remote);
-        // Several routers on the way may each take less than the last.
+        // Several routers on the path may each take less than the previous one.
         let known = self.0.get(&of).map_or(bytes, |(known, _)| bytes.min(*known));
         self.0.insert(of, (known, now + BELIEVED));
     }
 
-    /// Forgets what was said too long ago. Whether there was anything.
+    /// Removes expired reports. True if there were any.
     pub(super) fn expire(&mut self, now: Time) -> bool {
         let before = self.0.len();
         self.0.retain(|_, (_, until)| *until > now);
         self.0.len() < before
     }
 
-    /// The largest inner packet that a tunnel takes, where the kernel knows this of the way.
+    /// The largest inner packet of a tunnel in bytes; `way` is the kernel's path MTU, if it knows one.
     pub(super) fn inner(&self, tunnel: &Tunnel, way: Option<u32>) -> Option<u32> {
         let said = self.0.get(&(tunnel.local, tunnel.remote)).map(|(bytes, _)| *bytes);
         let outer = way.into_iter().chain(said).min()?;
@@ -51,7 +52,7 @@ impl Said {
     }
 }
 
-/// The largest IP packet that the kernel sends to a tunnel's other end; `None` if it does not know a way.
+/// The kernel's path MTU to a tunnel's remote end, in bytes; `None` without a route.
 pub(super) fn way(tunnel: &Tunnel) -> Option<u32> {
     path_mtu((tunnel.remote, 9).into()).ok()
 }
@@ -69,7 +70,7 @@ fn overhead(tunnel: &Tunnel) -> u32 {
     }
 }
 
-/// Whether a message quotes a packet that went into this tunnel, as far as it quotes one.
+/// Whether the packet quoted by an error, as far as it is quoted, was sent through this tunnel.
 pub(super) fn is_of(said: &OuterTooBig, tunnel: &Tunnel) -> bool {
     if (said.local, said.remote) != (tunnel.local, tunnel.remote) {
         return false;

@@ -1,4 +1,5 @@
-//! The generated skeleton of the relay's programs, its plain types as bytes, and how they are made from those of `ip`.
+//! The generated skeleton of the relay's programs, its plain types as bytes, and conversions from the types of
+//! `segue_ip`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -43,14 +44,14 @@ pub(super) const ASK: u8 = relay_exit_kind::EXIT_ASK.0 as u8;
 pub(super) const LINK_PORT: u32 = 0x8000_0000;
 /// `ANY_LINK` of relay.bpf.h.
 const ANY_LINK: u32 = u32::MAX;
-/// Bits in front of the address in keys of longest prefixes.
+/// Bits in front of the address in keys of longest-prefix maps.
 const HEAD_BITS: u32 = 64;
 
 fn words(address: Option<Ipv6Addr>) -> [u32; 4] {
     address.map_or([0; 4], |address| mapped(address.into()))
 }
 
-/// A tunnel that leaves by a hop, with nothing carried yet.
+/// A tunnel with this hop, and with all counters at zero.
 pub(super) fn kernel_tunnel(tunnel: &Tunnel, hop: Option<Hop>) -> relay_tunnel {
     let (ifindex, next, next_family) = kernel_hop(hop);
     let mut kernel = relay_tunnel {
@@ -81,7 +82,7 @@ pub(super) fn kernel_tunnel(tunnel: &Tunnel, hop: Option<Hop>) -> relay_tunnel {
     kernel
 }
 
-/// The interface, and the next hop with its family; no interface without a hop.
+/// The interface index, and the next hop with its family; the index is 0 without a hop.
 pub(super) fn kernel_hop(hop: Option<Hop>) -> (u32, [u32; 4], u8) {
     hop.map_or((0, [0; 4], 0), |hop| (hop.interface, mapped(hop.next), family(hop.next)))
 }
@@ -90,7 +91,7 @@ fn family(address: IpAddr) -> u8 {
     if address.is_ipv6() { 6 } else { 4 }
 }
 
-/// By what the programs know packets that come out of a tunnel.
+/// The key by which the programs recognise the packets of a tunnel.
 pub(super) fn kernel_end(tunnel: &Tunnel) -> relay_end {
     let mut end = relay_end {
         local: mapped(tunnel.local),
@@ -106,7 +107,8 @@ pub(super) fn kernel_end(tunnel: &Tunnel) -> relay_end {
         }
         Form::Udp { local, remote } => {
             end.form = form(relay_form::FORM_UDP);
-            // Both ports as they stand in packets that arrive: source and destination are the program's words.
+            // Both ports in the byte order of arriving packets: the program reads source and destination port as one
+            // word.
             end.key = u32::from(local.to_be()) << 16 | u32::from(remote.to_be());
         }
         Form::Optimized { home, peer } => {
@@ -125,7 +127,7 @@ fn bits(prefix: Prefix) -> u32 {
     HEAD_BITS + u32::from(prefix.len) + if prefix.addr.is_ipv4() { 96 } else { 0 }
 }
 
-/// `slot`: of the tunnel, in place of its number.
+/// `slot` is the slot of the tunnel, which replaces its number.
 pub(super) fn kernel_source(source: &Source, slot: u32) -> relay_source {
     source_at(
         source,
@@ -133,7 +135,7 @@ pub(super) fn kernel_source(source: &Source, slot: u32) -> relay_source {
     )
 }
 
-/// The same source at any link.
+/// The same source on any link.
 pub(super) fn kernel_source_of_links(source: &Source) -> relay_source {
     source_at(source, ANY_LINK)
 }
@@ -148,7 +150,7 @@ fn source_at(source: &Source, port: u32) -> relay_source {
     }
 }
 
-/// A prefix of destinations or sources; `None` for a flow.
+/// The key of a prefix of destinations or sources; `None` for a flow.
 pub(super) fn kernel_prefix(traffic: &Traffic) -> Option<relay_prefix> {
     let (direction, prefix) = match traffic {
         Traffic::Flow(_) => return None,
@@ -160,7 +162,7 @@ pub(super) fn kernel_prefix(traffic: &Traffic) -> Option<relay_prefix> {
     Some(relay_prefix { bits: bits(prefix), direction, family, address })
 }
 
-/// The key under which a whole address is looked up.
+/// The key that looks up a full address.
 pub(super) fn whole(direction: relay_direction, address: IpAddr) -> relay_prefix {
     let (direction, family) = (direction.0, family(address).into());
     relay_prefix { bits: HEAD_BITS + 128, direction, family, address: mapped(address) }
@@ -175,7 +177,7 @@ pub(super) fn kernel_counts(counts: Counts) -> u32 {
     }
 }
 
-/// `slot`: of the tunnel that it leads to; `queue`: where user space keeps what is held, or asked about.
+/// `slot` is the slot of the exit's tunnel; `queue` is where user space keeps packets that are held or asked about.
 pub(super) fn kernel_exit(exit: Exit, slot: u32, queue: u32) -> relay_exit {
     let kind = |kind: relay_exit_kind| kind.0 as u8;
     let none = relay_exit { queue, ..relay_exit::default() };

@@ -27,15 +27,15 @@ use crate::sync::lock;
 /// `QUEUES` of relay.bpf.h.
 const QUEUES: u32 = 65_536;
 
-/// The programs as they were loaded.
+/// The loaded programs.
 pub(super) struct Programs {
     pub(super) egress: OwnedFd,
     pub(super) ingress: OwnedFd,
-    /// Ingress of interfaces without frame header.
+    /// Ingress program of interfaces without a frame header.
     pub(super) bare: OwnedFd,
 }
 
-/// Handles on the maps; usable from any thread.
+/// Handles to the maps; usable from any thread.
 #[derive(Debug)]
 pub(super) struct Tables {
     tunnels: MapHandle,
@@ -46,7 +46,7 @@ pub(super) struct Tables {
     prefixes: MapHandle,
     counts: MapHandle,
     locals: MapHandle,
-    /// The addresses that the programs know.
+    /// The local addresses that the programs have been given.
     known: Mutex<BTreeSet<IpAddr>>,
     passed: MapHandle,
     returned: MapHandle,
@@ -131,7 +131,7 @@ impl Tables {
         take(&self.ends, end);
     }
 
-    /// Counts what is from a prefix and to it, from now on.
+    /// Starts to count the packets from and to a prefix.
     pub(super) fn count(&self, prefix: Prefix) -> Result<(), DatapathError> {
         let Some(key) = kernel_prefix(&Traffic::To(prefix)) else { return Ok(()) };
         put(&self.counts, "count a prefix", &key, &relay_count::default())
@@ -164,7 +164,7 @@ impl Tables {
         take(&self.links, &interface);
     }
 
-    /// Binds traffic. If it `was` bound, what it has carried so far is counted on.
+    /// Binds traffic. If it `was` bound before, its counters carry over.
     pub(super) fn bind(
         &self,
         traffic: &Traffic,
@@ -191,7 +191,7 @@ impl Tables {
         }
     }
 
-    /// The binding of this traffic; if there is none for just this prefix, that of a shorter one.
+    /// The binding of this traffic; for a prefix without one, the binding of the longest prefix that contains it.
     pub(super) fn exit(&self, traffic: &Traffic) -> Option<relay_exit> {
         match (traffic, kernel_prefix(traffic)) {
             (_, Some(prefix)) => get(&self.prefixes, &prefix),
@@ -200,8 +200,8 @@ impl Tables {
         }
     }
 
-    /// Where a packet goes that the programs have left to user space: the binding that holds it, or has it asked about;
-    /// `None` if there is none any more.
+    /// The binding that explains why the programs passed a packet to user space: one that holds the packet, or one that
+    /// asks about it. `None` if the binding has changed since.
     pub(super) fn left_to_us(&self, key: &FlowKey) -> Option<relay_exit> {
         let ours = |exit: &relay_exit| matches!(exit.kind, HOLD | ASK);
         if let Some(exit) = get::<_, relay_exit>(&self.flows, &flow_key::from(key)) {
@@ -212,7 +212,7 @@ impl Tables {
             .filter(ours)
     }
 
-    /// Tells the programs which addresses the calling thread's namespace has.
+    /// Updates the programs' table with the addresses of the calling thread's namespace.
     pub(super) fn refresh_locals(&self) -> Result<(), DatapathError> {
         let mut known = lock(&self.known);
         let present = locals::present()?;
@@ -225,12 +225,12 @@ impl Tables {
         Ok(())
     }
 
-    /// Begins to count the packets of a queue.
+    /// Resets the packet count of a queue.
     pub(super) fn begin_queue(&self, queue: u32) -> Result<(), DatapathError> {
         put(&self.passed, "begin a queue", &(queue % QUEUES), &0u32)
     }
 
-    /// Says how many packets of a queue user space has read, all of which it has given back or dropped.
+    /// Reports how many packets of a queue user space has read and then given back or dropped.
     pub(super) fn set_returned(&self, queue: u32, packets: u32) -> Result<(), DatapathError> {
         put(&self.returned, "release a queue", &(queue % QUEUES), &packets)
     }

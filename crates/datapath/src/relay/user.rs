@@ -1,6 +1,6 @@
-//! The relay's packets in user space. What routes lead to the TUN device is read there, put into headers and sent by raw
-//! sockets; packets of tunnels are copied from the interfaces by packet sockets and written to the device. All of it is
-//! the work of the relay's one thread.
+//! The relay's datapath in user space. Packets routed to the TUN device are read there, encapsulated and sent through
+//! raw sockets; packet sockets receive copies of tunnel packets from the interfaces, which are decapsulated and written
+//! to the device. The relay's one thread does all of this.
 
 mod filter;
 mod frames;
@@ -37,14 +37,14 @@ use crate::sync::lock;
 use crate::user::class::class_of;
 use crate::user::segment::{Cut, VnetHeader};
 
-/// Packets taken from an interface before the thread looks at its other work.
+/// Packets read from an interface before the thread turns to its other work.
 const BATCH: usize = 64;
 
-/// The sockets and tables.
+/// The sockets and tables of the user-space datapath.
 pub(super) struct UserPlane {
     filter: Mutex<Filter>,
     interfaces: Mutex<BTreeMap<u32, Frames>>,
-    /// Tells that an interface has packets.
+    /// Reports which interfaces have packets.
     arrived: Epoll,
     ports: Mutex<Ports>,
     senders: Mutex<Senders>,
@@ -52,7 +52,7 @@ pub(super) struct UserPlane {
     drops: Drops,
     /// Firewall mark of outer packets.
     mark: u32,
-    /// Flows are known by their labels, too.
+    /// Flows are distinguished by their flow labels, too.
     labels: bool,
     tun: Tun,
 }
@@ -75,7 +75,7 @@ impl UserPlane {
         })
     }
 
-    /// Listens to the ports that tunnels have now.
+    /// Makes all packet sockets listen to the current tunnels' ports.
     fn listen(&self, ports: &Ports) -> Result<(), DatapathError> {
         let ports = ports.all();
         let interfaces = lock(&self.interfaces);
@@ -83,14 +83,14 @@ impl UserPlane {
         interfaces.values().try_for_each(listen).map_err(failed("listen to a tunnel's port"))
     }
 
-    /// The kernel may have a tunnel's packets again.
+    /// Stops dropping a tunnel's packets in the packet filter: the kernel may receive them again.
     fn let_go(&self, tunnel: &Tunnel) {
         if let Err(error) = lock(&self.filter).remove(&Known::of(tunnel)) {
             tracing::warn!(%error, "packets of a tunnel that is gone are still dropped");
         }
     }
 
-    /// Sends a packet where it is bound to, cut to size.
+    /// Sends a packet to the exit of its binding, segmented if needed.
     fn send_one(&self, bytes: &[u8], copy: &mut Vec<u8>) -> Result<(), DropReason> {
         let (vnet, packet) = VnetHeader::split(bytes).ok_or(DropReason::InnerPacket)?;
         let inner = read_inner(packet, self.labels)?;
@@ -132,7 +132,8 @@ impl UserPlane {
         Ok(())
     }
 
-    /// Takes a packet out of its tunnel, if it is one's: what is in `at` of the buffer. One that turns round goes to `turn`.
+    /// Decapsulates the packet in range `at` of the buffer, if it belongs to a tunnel. A packet that is bound again
+    /// goes to `turn`.
     fn arrive(
         &self,
         vnet: VnetHeader,
@@ -146,7 +147,7 @@ impl UserPlane {
             return Ok(());
         };
         let (start, end) = (begin + inner.start, begin + inner.end);
-        // Outer headers are longer than this one, which takes their place.
+        // The virtio header is shorter than any outer header, whose space it takes.
         let front = start - VnetHeader::LEN;
         buffer[front..start].copy_from_slice(&vnet.emit());
         match turns {
@@ -187,7 +188,7 @@ impl Plane for UserPlane {
             .add(&frames, event)
             .map_err(|e| failed("wait for packets of the interface")(e.into()))?;
         interfaces.insert(ifindex, frames);
-        // The thread takes packets meanwhile.
+        // Releases the lock for the thread, which reads packets meanwhile.
         drop(interfaces);
         lock(&self.filter).add(&[Known::Attached(ifindex)]).inspect_err(|_| {
             lock(&self.interfaces).remove(&ifindex);
@@ -202,7 +203,7 @@ impl Plane for UserPlane {
         }
     }
 
-    /// Whoever flushes the packet filter opens the links until the next beat.
+    /// After another program has flushed the packet filter, links are unchecked until the next heartbeat.
     fn beat(&self) -> Result<(), DatapathError> {
         if lock(&self.filter).keep()? {
             tracing::warn!(
@@ -321,7 +322,7 @@ impl Plane for UserPlane {
         lock(&self.state).waits(key, turned)
     }
 
-    /// Order needs no help here: whoever releases a queue keeps the thread from reading.
+    /// Order needs no help here: the thread cannot read while a queue is released.
     fn begin_queue(&self, _queue: u32) -> Result<(), DatapathError> {
         Ok(())
     }
@@ -356,7 +357,7 @@ impl Plane for UserPlane {
     }
 }
 
-/// What has arrived on the interfaces.
+/// Packets that have arrived on the interfaces.
 struct Arrived<'a> {
     plane: &'a UserPlane,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! How a relay is set up, and what it reports.
+//! A relay's settings, and its reports.
 
 use std::sync::Arc;
 
@@ -8,63 +8,64 @@ use segue_wire::flow::Inner;
 
 use crate::MissPacket;
 
-/// How to set a relay up.
+/// Settings of a relay.
 #[derive(Clone, Debug)]
 pub struct RelaySetup {
     /// Name of the TUN device. Must begin with `segue`.
     pub device: String,
-    /// MTU of the TUN device in bytes: that of the access to the tunnels, less the longest outer headers. Routes may have
-    /// smaller ones.
+    /// MTU of the TUN device in bytes: the MTU of the access network less the longest outer headers. Routes may have
+    /// smaller MTUs.
     pub mtu_bytes: u32,
-    /// Firewall mark that outer packets carry, so that the node's routing rules can tell them.
+    /// Firewall mark of outer packets, by which the node's routing rules recognise them.
     pub mark: u32,
     /// Most entries of the tables.
     pub room: RelayRoom,
-    /// UDP ports of tunnels at which the driver has sockets itself: what is no IP packet there is for them.
+    /// UDP ports of tunnels at which the driver itself has sockets: datagrams that contain no IP packet are left to
+    /// these sockets.
     pub held: Vec<u16>,
-    /// Flows are told apart by their flow labels also where they have ports ([`segue_wire::flow::Inner::labelled`]).
+    /// Distinguish flows by their flow labels even if they have ports ([`segue_wire::flow::Inner::labelled`]).
     pub labels: bool,
-    /// Whose packets are counted by prefix.
+    /// The hosts whose packets are counted by prefix.
     pub counts: Counts,
 }
 
-/// Whose packets a relay counts by prefix ([`Counter`](super::Counter)).
+/// The hosts whose packets a relay counts by prefix ([`Counter`](super::Counter)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counts {
-    /// Nobody's.
+    /// No hosts.
     #[default]
     Nothing,
-    /// Those of hosts behind tunnels, as at an anchor.
+    /// Hosts behind tunnels, as at an anchor.
     BehindTunnels,
-    /// Those of hosts at links, as at a gateway.
+    /// Hosts on links, as at a gateway.
     AtLinks,
 }
 
-/// What a host's prefix has carried through tunnels.
+/// Packets and bytes that a host's prefix has sent and received through tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Packets from it, as they were cut for the wire.
+    /// Packets from the prefix, after segmentation.
     pub from_packets: u64,
-    /// Bytes of these, inner headers included.
+    /// Bytes of these packets, including inner headers.
     pub from_bytes: u64,
-    /// Packets to it.
+    /// Packets to the prefix, after segmentation.
     pub to_packets: u64,
-    /// Bytes of these.
+    /// Bytes of these packets, including inner headers.
     pub to_bytes: u64,
 }
 
-/// Most entries of the relay's tables; only those in use take memory, except for tunnels.
+/// Most entries of the relay's tables. Except for tunnels, only used entries take memory.
 #[derive(Clone, Copy, Debug)]
 pub struct RelayRoom {
-    /// Tunnels.
+    /// Most tunnels.
     pub tunnels: u32,
-    /// Links that are checked.
+    /// Most checked links.
     pub links: u32,
-    /// Inner sources of tunnels and links.
+    /// Most inner sources of tunnels and links.
     pub sources: u32,
-    /// Bindings of flows.
+    /// Most bindings of flows.
     pub flows: u32,
-    /// Bindings of prefixes.
+    /// Most bindings of prefixes.
     pub prefixes: u32,
 }
 
@@ -80,47 +81,47 @@ impl Default for RelayRoom {
     }
 }
 
-/// What a tunnel, or bound traffic, has carried.
+/// Packets and bytes that a tunnel, or bound traffic, has carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Packets into a tunnel, or of the traffic, as they were cut for the wire.
+    /// Packets sent into the tunnel, or sent by the traffic, after segmentation.
     pub sent_packets: u64,
-    /// Bytes of these, inner headers included.
+    /// Bytes of these packets, including inner headers.
     pub sent_bytes: u64,
-    /// Packets out of a tunnel, or of the other direction of a flow.
+    /// Packets received through the tunnel, or in the opposite direction of a flow.
     pub received_packets: u64,
-    /// Bytes of these.
+    /// Bytes of these packets.
     pub received_bytes: u64,
     /// When a packet of the traffic was last sent.
     pub last_sent: Option<Time>,
 }
 
-/// What the relay reports.
+/// Events that the relay reports.
 #[derive(Debug)]
 pub enum RelayEvent {
-    /// The first packet of a flow whose traffic is bound to [`segue_ip::Exit::Ask`]. The driver binds the flow and gives the packet
-    /// back with [`inject`], or says [`refuse`].
+    /// The first packet of a flow whose traffic is bound to [`segue_ip::Exit::Ask`]. The driver binds the flow and
+    /// gives the packet back with [`inject`], or calls [`refuse`].
     ///
     /// [`inject`]: super::Relay::inject
     /// [`refuse`]: super::Relay::refuse
     Miss(MissPacket),
     /// A packet that the kernel would refuse, from its IPv6 header on: a message with a Home Address option or a type 2
-    /// routing header, or data with an option that no binding goes with.
+    /// routing header, or data with an option for which there is no binding.
     Message {
-        /// Index of the interface that it came over.
+        /// Index of the interface on which it arrived.
         interface: u32,
         /// The packet.
         bytes: Vec<u8>,
     },
 }
 
-/// Takes the relay's events; called from its thread, must not block.
+/// Receives the relay's events. It is called from the relay's thread and must not block.
 pub type RelaySink = Arc<dyn Fn(RelayEvent) + Send + Sync>;
 
-/// Reads a packet whose flow is known by its label also where it has ports, if that is wanted.
+/// Parses an inner packet. With `labels`, its flow is distinguished by the flow label even if it has ports.
 ///
 /// # Errors
-/// It is none.
+/// When the packet is malformed.
 pub(super) fn read_inner(packet: &[u8], labels: bool) -> Result<Inner, DropReason> {
     let inner = Inner::parse(packet)?;
     Ok(if labels { inner.labelled() } else { inner })

@@ -1,6 +1,7 @@
-//! The relay's table in the kernel's packet filter. It decides whether what hosts send may have its source, since the TUN
-//! descriptor does not tell over which interface a packet came. And it drops tunnels' packets behind the relay's packet
-//! sockets, which have copies: the kernel, or its own tunnels, would tell their senders that nobody wants them.
+//! The relay's table in the kernel's packet filter (nftables). It checks the sources of packets from hosts, because the
+//! TUN descriptor does not report the interface over which a packet came. It also drops tunnel packets of which the
+//! relay's packet sockets already have copies: otherwise the kernel, or its own tunnels, would answer that nothing
+//! listens there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -15,38 +16,38 @@ use crate::DatapathError;
 
 /// Prefix of the table names; the device's name follows.
 const PREFIX: &str = "segue_relay_";
-/// The counter of what was refused.
+/// Name of the counter of refused packets.
 const REFUSED: &str = "refused";
 
-/// The tables of relays, running or gone; none if `nft` cannot tell.
+/// Names of the tables of relays, running or left behind; empty if `nft` fails.
 pub(in crate::relay) fn tables() -> Vec<String> {
     nft::tables(PREFIX).unwrap_or_default()
 }
 
-/// Removes the table that a relay with this device left when it was killed.
+/// Removes the table that a killed relay with this device left behind.
 pub(in crate::relay) fn remove_leftover(device: &str) {
     let _ = nft::remove_table(&nft::table_name(PREFIX, device));
 }
 
-/// What the filter goes by.
+/// Elements of the table's sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Known {
-    /// A checked link's index, and a prefix from which it may bring packets.
+    /// A checked link's index, and a prefix allowed as the source of its packets.
     Source(u32, Prefix),
     /// A link that has sources.
     Checked(u32),
-    /// A prefix that has been bound: its packets come over checked links or out of tunnels.
+    /// A bound prefix: its packets arrive over checked links or out of tunnels.
     Bound(Prefix),
-    /// An interface on which the relay takes tunnels' packets.
+    /// An interface on which the relay decapsulates tunnel packets.
     Attached(u32),
-    /// Packets of a protocol from a tunnel's other end.
+    /// Packets of a protocol from a tunnel's remote end.
     Protocol { local: IpAddr, remote: IpAddr, protocol: u8 },
-    /// Packets between UDP ports, likewise.
+    /// UDP packets between two ports, from a tunnel's remote end.
     Udp { local: (IpAddr, u16), remote: (IpAddr, u16) },
 }
 
 impl Known {
-    /// What of a tunnel's packets is to be dropped.
+    /// The packets of a tunnel to drop.
     pub(super) fn of(tunnel: &Tunnel) -> Vec<Known> {
         let Tunnel { local, remote, .. } = *tunnel;
         let of = |protocol| Known::Protocol { local, remote, protocol };
@@ -61,24 +62,24 @@ impl Known {
     }
 }
 
-/// The table of one relay; removed when this is dropped.
+/// The table of one relay, removed on drop.
 pub(super) struct Filter {
     table: String,
-    /// Of the relay's device.
+    /// Index of the relay's device.
     ifindex: u32,
-    /// The namespace that it is in.
+    /// The namespace of the table.
     netns: Netns,
-    /// With how often each was added.
+    /// Reference count of each element.
     known: BTreeMap<Known, usize>,
-    /// What the sets of the table have.
+    /// The elements in the table's sets.
     installed: BTreeSet<Known>,
-    /// What the counter has shown, and those of tables before.
+    /// The counter of refused packets when last read; `counted_before` is the sum of previous tables.
     counted: u64,
     counted_before: u64,
 }
 
 impl Filter {
-    /// Makes the table of a relay with this device, in the calling thread's namespace.
+    /// Creates the table of a relay with this device, in the calling thread's namespace.
     pub(super) fn new(device: &str, ifindex: u32) -> Result<Filter, DatapathError> {
         let table = nft::table_name(PREFIX, device);
         let (known, installed) = Default::default();
@@ -131,7 +132,7 @@ impl Filter {
         )
     }
 
-    /// Makes the table anew, with all that is known, in one step.
+    /// Recreates the table with all elements in one transaction.
     fn rebuild(&mut self) -> Result<(), DatapathError> {
         let wanted = self.wanted();
         let (table, commands) = (&self.table, self.changes(&BTreeSet::new(), &wanted));
@@ -145,7 +146,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Makes the table anew if somebody has removed it; true if so.
+    /// Recreates the table if another program has removed it; true if so.
     pub(super) fn keep(&mut self) -> Result<bool, DatapathError> {
         let tables = self.here(|| nft::tables(&self.table))?;
         let gone = !tables.contains(&self.table);
@@ -155,7 +156,7 @@ impl Filter {
         Ok(gone)
     }
 
-    /// Lets the filter know all of this, once more.
+    /// Adds one reference to each element.
     pub(super) fn add(&mut self, all: &[Known]) -> Result<(), DatapathError> {
         for known in all {
             *self.known.entry(*known).or_default() += 1;
@@ -163,7 +164,7 @@ impl Filter {
         self.install().inspect_err(|_| self.forget(all))
     }
 
-    /// Has it forget that, as often as it was added.
+    /// Removes one reference from each element.
     pub(super) fn remove(&mut self, all: &[Known]) -> Result<(), DatapathError> {
         self.forget(all);
         self.install()
@@ -187,7 +188,7 @@ impl Filter {
         self.counted_before + self.counted
     }
 
-    /// Whoever asks may be in another namespace.
+    /// Runs in the table's namespace; the calling thread may be in another one.
     fn here<T: Send>(
         &self,
         ask: impl FnOnce() -> Result<T, LinuxError> + Send,
@@ -195,8 +196,8 @@ impl Filter {
         self.netns.run(ask)?
     }
 
-    /// Brings the table's sets up to date, in one step. If the kernel has other elements than it was given, since somebody
-    /// changed them, the table is made anew.
+    /// Updates the table's sets in one transaction. If that fails because another program has changed the elements, the
+    /// table is recreated.
     fn install(&mut self) -> Result<(), DatapathError> {
         let wanted = self.wanted();
         let commands = self.changes(&self.installed, &wanted);
@@ -211,9 +212,9 @@ impl Filter {
         Ok(())
     }
 
-    /// What the sets are to have.
+    /// The elements that the sets should have.
     fn wanted(&self) -> BTreeSet<Known> {
-        // A link with sources is checked, and a host behind it is nowhere else.
+        // A link with sources is checked, and a host behind it can be nowhere else.
         let also = |known: &Known| match *known {
             Known::Source(link, prefix) => vec![*known, Known::Checked(link), Known::Bound(prefix)],
             known => vec![known],
@@ -222,7 +223,7 @@ impl Filter {
         cover(all.iter())
     }
 
-    /// The commands that bring the sets from these elements to those.
+    /// The commands that turn the elements `from` into `to`.
     fn changes(&self, from: &BTreeSet<Known>, to: &BTreeSet<Known>) -> String {
         // Deletions first, since the prefixes of a set may not overlap.
         let gone = from.difference(to).map(|known| ("delete", known));
@@ -241,7 +242,7 @@ impl Drop for Filter {
     }
 }
 
-/// The same without what is in a wider prefix.
+/// The elements without those that a wider prefix covers.
 fn cover<'a>(known: impl Iterator<Item = &'a Known>) -> BTreeSet<Known> {
     let mut widest: Option<Known> = None;
     let covers = |wide: &Known, narrow: &Known| match (wide, narrow) {
@@ -251,7 +252,7 @@ fn cover<'a>(known: impl Iterator<Item = &'a Known>) -> BTreeSet<Known> {
         (Known::Bound(wide), Known::Bound(narrow)) => wide.contains(narrow.addr),
         _ => false,
     };
-    // In their order a prefix stands before those that are in it.
+    // In sort order a prefix precedes the prefixes it contains.
     let keep = |known: &&Known| {
         let new = !widest.is_some_and(|wide| covers(&wide, known));
         if new {
@@ -262,7 +263,7 @@ fn cover<'a>(known: impl Iterator<Item = &'a Known>) -> BTreeSet<Known> {
     known.filter(keep).copied().collect()
 }
 
-/// The set and the element, as nft has them.
+/// The set and the element in nft syntax.
 fn element(known: &Known) -> String {
     let family = |address: &IpAddr| if address.is_ipv6() { 6 } else { 4 };
     match known {

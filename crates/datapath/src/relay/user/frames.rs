@@ -1,4 +1,5 @@
-//! Packets as they arrive on an interface, before the kernel takes them apart: outer headers and all, super-packets whole.
+//! Packets as they arrive on an interface, before the kernel processes them: with outer headers, and super-packets
+//! unsegmented.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,27 +14,27 @@ use crate::user::segment::VnetHeader;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
-/// Bytes of buffer for packets that wait: some milliseconds at 10 Gbit/s.
+/// Bytes of receive buffer: some milliseconds of traffic at 10 Gbit/s.
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// Most ports that the kernel looks for; if there are more, all UDP is read here.
+/// Most ports that the kernel filters by; with more, all UDP is read here.
 const MOST_PORTS: usize = 200;
 
-/// A packet socket on one interface. It has copies: what the kernel does with the packets is another's concern.
+/// A packet socket on one interface. It receives copies and does not affect what the kernel does with the packets.
 pub(super) struct Frames {
     socket: Socket,
-    /// Bytes of frame header.
+    /// Bytes of the frame header.
     link: usize,
 }
 
 impl Frames {
-    /// Opens it for tunnels' packets, of those with UDP for these local ports.
+    /// Opens the socket for tunnel packets; of UDP, only for these local ports.
     pub(super) fn open(ifindex: u32, ports: &[u16]) -> io::Result<Frames> {
         let link = if DeviceKind::of(ifindex)?.ethernet { ETHERNET } else { 0 };
-        // Protocol 0 receives nothing: no frame of another device slips in before the bind.
+        // Protocol 0 receives nothing, so no frame of another device slips in before the bind.
         let socket = Socket::new(Domain::PACKET, Type::RAW.nonblocking(), Some(Protocol::from(0)))?;
         option::set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         option::set(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-        // Beyond the system's limit only with CAP_NET_ADMIN outside any user namespace.
+        // Exceeding the system's limit requires CAP_NET_ADMIN outside any user namespace.
         let forced = libc::SO_RCVBUFFORCE;
         if option::set(&socket, libc::SOL_SOCKET, forced, RECEIVE_BUFFER as i32).is_err() {
             socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
@@ -44,18 +45,19 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Has the kernel pass on tunnels' packets alone, of those with UDP for these local ports.
+    /// Limits the socket to tunnel packets; of UDP, to these local ports.
     pub(super) fn listen_to(&self, ports: &[u16]) -> io::Result<()> {
         self.socket.attach_filter(&filter(ports))
     }
 
-    /// Reads a packet: its virtio header as of the IP packet, and where in the buffer this is. `None` if none waits.
+    /// Reads a packet: its virtio header, relative to the IP packet, and the packet's range in the buffer. `None` if
+    /// there is no packet.
     pub(super) fn read(&self, buffer: &mut [u8]) -> Option<(VnetHeader, std::ops::Range<usize>)> {
         loop {
             let len = match self.receive(buffer) {
                 Ok(len) => len,
                 Err(error) => match error.raw_os_error() {
-                    // The interface was set down, or the kernel cannot describe a packet: the next one may be fine.
+                    // The interface was set down, or the kernel cannot describe a packet; the next packet may be fine.
                     Some(libc::EINTR | libc::EINVAL | libc::ENETDOWN) => continue,
                     _ => return None,
                 },
@@ -71,7 +73,7 @@ impl Frames {
         }
     }
 
-    /// Packets that found no room in the socket, since the last call.
+    /// Packets dropped because the socket buffer was full, since the last call.
     pub(super) fn overflowed(&self) -> u64 {
         packet::overruns(&self.socket)
     }
@@ -90,17 +92,16 @@ impl AsFd for Frames {
     }
 }
 
-/// A socket filter (Linux, Documentation/networking/filter.rst) for packets of the tunnels' protocols, without tag, to this
-/// station. Offsets are those
-/// of the IP header, whatever frame header there is.
+/// A socket filter (Linux, Documentation/networking/filter.rst) for packets of the tunnels' protocols that are untagged
+/// and addressed to this station. Offsets are relative to the IP header, so they are the same for every kind of frame.
 fn filter(ports: &[u16]) -> Vec<SockFilter> {
-    /// Offsets that mean the EtherType, the kind of frame and whether a VLAN's tag was taken off (linux/filter.h).
+    /// Special offsets for the EtherType, the packet type and whether a VLAN tag was stripped (linux/filter.h).
     const PROTOCOL: u32 = (-0x1000i32).cast_unsigned();
     const KIND: u32 = PROTOCOL + 4;
     const TAGGED: u32 = PROTOCOL + 48;
     let v4 = of_family((9, 22), &[IPV4, IPV6, GRE], ports);
     let v6 = of_family((6, 42), &[IPV4, IPV6, GRE, OPTIONS], ports);
-    // The parts are too long for the offsets of conditional jumps.
+    // The parts are too long for the 8-bit offsets of conditional jumps.
     let jump = |over: usize| code(libc::BPF_JMP | libc::BPF_JA, over as u32);
     let load = |at| code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let mut program = vec![
@@ -122,13 +123,13 @@ fn filter(ports: &[u16]) -> Vec<SockFilter> {
     program
 }
 
-/// The part for one family: offsets of the protocol and of UDP's destination port, and the protocols besides UDP.
+/// The part for one family: offsets of the protocol and of UDP's destination port, and the protocols other than UDP.
 fn of_family(
     (protocol_at, port_at): (u32, u32),
     protocols: &[u8],
     ports: &[u16],
 ) -> Vec<SockFilter> {
-    // Offsets from here on are in the IP header (linux/filter.h).
+    // Offsets from here on are relative to the IP header (linux/filter.h).
     let ip = |at: u32| (-0x10_0000i32).cast_unsigned() + at;
     let mut program = vec![code(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, ip(protocol_at))];
     program.extend(protocols.iter().flat_map(|protocol| accept_if((*protocol).into())));
@@ -147,12 +148,12 @@ fn code(what: u32, value: u32) -> SockFilter {
     SockFilter::new(what as u16, 0, 0, value)
 }
 
-/// Goes on this far behind the next instruction.
+/// Skips `yes` instructions if the value is equal, otherwise `no`.
 fn equal(value: u32, yes: u8, no: u8) -> SockFilter {
     SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, yes, no, value)
 }
 
-/// Accepts the packet if the value is this one.
+/// Accepts the packet if the loaded value equals `value`.
 fn accept_if(value: u32) -> [SockFilter; 2] {
     [equal(value, 0, 1), accept()]
 }

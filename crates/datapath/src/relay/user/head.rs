@@ -1,5 +1,4 @@
-//! What is around inner packets, as bytes: written in front of what goes into a tunnel, read in front of what comes out.
-//! Pure.
+//! Outer headers as bytes: written for packets that enter a tunnel, parsed on packets that leave one. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,19 +7,19 @@ use segue_ip::{Form, Tunnel};
 use crate::checksum::set_ipv4;
 use crate::relay::end::{End, Front};
 
-/// Longest outer headers: IPv6, and GRE with a key or UDP.
+/// Longest outer headers: IPv6, then GRE with a key or UDP.
 pub(super) const HEAD_MAX: usize = 40 + 8;
-/// Hops that an outer packet may take.
+/// Hop limit of outer packets.
 const TTL: u8 = 64;
 /// "Do not fragment" (RFC 791).
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0];
-/// More fragments, and the offset.
+/// Mask of the more-fragments flag and the fragment offset.
 const FRAGMENT: u16 = 0x3fff;
-/// A key is there (RFC 2890).
+/// GRE flags and version with a key present (RFC 2890).
 const GRE_KEY: [u8; 2] = [0x20, 0];
 const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
-/// A destination option that Linux puts in front of what its own tunnels carry (RFC 2473, 4.1.1).
+/// Tunnel Encapsulation Limit: a destination option that Linux adds in its own tunnels (RFC 2473, 4.1.1).
 const ENCAPSULATION_LIMIT: u8 = 4;
 
 pub(in crate::relay) const IPV4: u8 = 4;
@@ -29,9 +28,9 @@ pub(in crate::relay) const IPV6: u8 = 41;
 pub(in crate::relay) const GRE: u8 = 47;
 pub(super) const OPTIONS: u8 = 60;
 
-/// The outer headers of an inner packet of `len` bytes and this class (DSCP and ECN, which they get too): the buffer, and
-/// how much of it they take. `None` if they cannot be: the packet becomes too long, the ends are of two families, or the
-/// form is none of these.
+/// The outer headers for an inner packet of `len` bytes and this class (DSCP and ECN, which are copied to the outer
+/// header): the buffer, and the length used in it. `None` if the packet becomes too long, the ends are of different
+/// families, or the form has no outer headers.
 pub(super) fn write(
     tunnel: &Tunnel,
     v6: bool,
@@ -50,7 +49,7 @@ pub(super) fn write(
             }
             (GRE, if send.is_some() { 8 } else { 4 })
         }
-        // Without a checksum: RFC 768, and RFC 6935 for tunnels over IPv6.
+        // No UDP checksum: RFC 768, and RFC 6935 for tunnels over IPv6.
         Form::Udp { local, remote } => {
             let udp = u16::try_from(len + 8).ok()?;
             head[ip..ip + 2].copy_from_slice(&local.to_be_bytes());
@@ -84,7 +83,7 @@ pub(super) fn write(
     Some((head, ip + shim))
 }
 
-/// What stands in front of a packet that may be a tunnel's.
+/// The outer headers of a packet that may belong to a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Read {
     pub(super) end: End,
@@ -94,8 +93,8 @@ pub(super) struct Read {
     pub(super) len: usize,
 }
 
-/// Reads an IP packet's outer headers; `None` if it is no tunnel's: a fragment, something else, or with headers that
-/// tunnels do not use.
+/// Parses the outer headers of an IP packet. `None` for fragments, for other protocols, and for headers that tunnels do
+/// not use.
 pub(super) fn read(packet: &[u8]) -> Option<Read> {
     let (local, remote, class, protocol, ip) = match packet.first()? >> 4 {
         4 => {
@@ -129,7 +128,7 @@ pub(super) fn read(packet: &[u8]) -> Option<Read> {
         GRE => gre(rest)?,
         UDP => {
             let (head, inner) = rest.split_first_chunk::<8>()?;
-            // Anything else is for whoever has a socket there.
+            // Not IP: for a socket that listens on this port.
             if !matches!(inner.first()? >> 4, 4 | 6) {
                 return None;
             }
@@ -141,7 +140,7 @@ pub(super) fn read(packet: &[u8]) -> Option<Read> {
     Some(Read { end: End { local, remote, front }, class, len: ip + shim })
 }
 
-/// A GRE header as these tunnels use it: no checksum, no sequence number.
+/// Parses a GRE header without checksum and sequence number, the only kind that these tunnels use.
 fn gre(bytes: &[u8]) -> Option<(Front, usize)> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     if head[2..] != ETHERTYPE_V4 && head[2..] != ETHERTYPE_V6 {
@@ -251,7 +250,7 @@ mod tests {
         assert!(read(&head[..len]).is_some());
         head[20] = 0x80;
         assert_eq!(read(&head[..len]), None, "a checksum");
-        // What Linux's own tunnels put in front.
+        // A header that Linux adds in its own tunnels.
         let v6 = tunnels().nth(4).unwrap();
         let (head, _) = write(&v6, false, 0, 16).unwrap();
         let mut packet = [&head[..40], &[IPV4, 0, ENCAPSULATION_LIMIT, 1, 4, 1, 0, 0]].concat();

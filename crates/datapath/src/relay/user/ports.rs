@@ -1,4 +1,4 @@
-//! The UDP ports of tunnels, kept from other programs.
+//! Reserves the UDP ports of tunnels against other programs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,23 +9,23 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use crate::option;
 
-/// A socket for each, from which nothing can be read, with the number of tunnels that have it.
+/// A socket for each port, from which nothing can be read, with the number of tunnels that use it.
 pub(super) struct Ports {
     taken: BTreeMap<SocketAddr, (Option<Socket>, usize)>,
-    /// Those at which the driver has sockets.
+    /// Ports at which the driver has sockets.
     held: Vec<u16>,
 }
 
 impl Ports {
-    /// No tunnel has one.
+    /// Starts without any reserved port. `held` are the ports of the driver's sockets.
     pub(super) fn new(held: Vec<u16>) -> Ports {
         Ports { taken: BTreeMap::new(), held }
     }
 
-    /// Takes a tunnel's port, if it has one.
+    /// Reserves a tunnel's port, if it uses UDP.
     ///
     /// # Errors
-    /// Another program has it.
+    /// When another program uses the port.
     pub(super) fn add(&mut self, tunnel: &Tunnel) -> io::Result<()> {
         let Some(at) = port_of(tunnel) else { return Ok(()) };
         match self.taken.get_mut(&at) {
@@ -38,7 +38,7 @@ impl Ports {
         Ok(())
     }
 
-    /// A tunnel does not need its port any more.
+    /// Releases a tunnel's port.
     pub(super) fn remove(&mut self, tunnel: &Tunnel) {
         let Some(at) = port_of(tunnel) else { return };
         match self.taken.get_mut(&at) {
@@ -47,7 +47,7 @@ impl Ports {
         }
     }
 
-    /// All of them, each once.
+    /// All reserved ports, sorted and without duplicates.
     pub(super) fn all(&self) -> Vec<u16> {
         let mut ports: Vec<u16> = self.taken.keys().map(SocketAddr::port).collect();
         ports.sort_unstable();
@@ -68,7 +68,7 @@ fn open(at: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(at), kind, Some(Protocol::UDP))?;
     let nothing = SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0);
     socket.attach_filter(&[nothing])?;
-    // The address may come later.
+    // The address may be configured later.
     if at.is_ipv6() {
         socket.set_only_v6(true)?;
         option::set(&socket, libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, 1)?;

@@ -1,4 +1,4 @@
-//! Raw sockets, which send whole packets.
+//! Raw sockets, which send complete packets.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,37 +15,37 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::option;
 use crate::user::control::{self, Writer};
 
-/// Bytes of buffer for packets on their way out of an interface.
+/// Bytes of send buffer for each interface and family.
 const SEND_BUFFER: usize = 4 << 20;
-/// Packets that one call takes.
+/// Most packets in one call.
 const BATCH: usize = 64;
 
 /// Pieces of a packet: outer headers, inner headers, payload.
 pub(super) type Pieces<'a> = [IoSlice<'a>; 3];
 
-/// How packets leave. The next hop is of their family.
+/// How packets leave. The next hop has the packets' family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Out {
     pub(super) hop: Hop,
-    /// Firewall mark; 0 is none.
+    /// Firewall mark; 0 for none.
     pub(super) mark: u32,
 }
 
-/// Sends packets whose IP header was made here: by a socket for each interface and family, so that what waits for a slow
-/// interface keeps nothing from the others.
+/// Sends packets with IP headers made here. Each interface and family has a socket, so that a slow interface does not
+/// block the others.
 pub(super) struct Senders {
     sockets: BTreeMap<(u32, bool), Socket>,
-    /// The namespace that they are of, whoever sends first.
+    /// The namespace of the sockets, regardless of the sending thread.
     netns: Netns,
 }
 
 impl Senders {
-    /// Of the calling thread's namespace.
+    /// Sockets will be created in the calling thread's namespace.
     pub(super) fn new() -> Result<Senders, LinuxError> {
         Ok(Senders { sockets: BTreeMap::new(), netns: Netns::current()? })
     }
 
-    /// Sends packets in order. Returns how many went before one could not; it never waits for room.
+    /// Sends packets in order, without blocking. Returns how many were sent before the first failure.
     pub(super) fn send(&mut self, packets: &[Pieces<'_>], out: &Out) -> (usize, io::Result<()>) {
         let socket = match self.socket(out) {
             Ok(socket) => socket,
@@ -134,5 +134,5 @@ fn send_batch(socket: &Socket, packets: &[Pieces<'_>], out: &Out) -> io::Result<
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok((sent as usize).max(1)) }
 }
 
-/// The size of control messages is a compile-time fact: both of a packet's fit.
+/// Checked at compile time: the buffer holds both control messages of a packet.
 const _: () = assert!(size_of::<control::Buffer>() >= 64);

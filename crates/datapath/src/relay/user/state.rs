@@ -1,4 +1,4 @@
-//! The tables that the programs have in the kernel, in user space. Pure.
+//! The user-space version of the programs' tables. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,10 +19,10 @@ use crate::relay::words::{Carried, Count, Counts, RelaySetup, read_inner};
 use crate::user::class::{capable, class_of, congested, mark_inner};
 use crate::user::segment::{Cut, VnetHeader};
 
-/// In the flags of a virtio header, where nobody else looks at it: the packet came out of a tunnel and is bound again.
+/// A bit in the flags of a virtio header that has no other use: the packet came out of a tunnel and is bound again.
 pub(super) const TURNED: u8 = 0x80;
 
-/// Tunnels by their slots, inner sources and bindings.
+/// Tunnels by slot, inner sources and bindings.
 #[derive(Default)]
 pub(in crate::relay) struct State {
     tunnels: BTreeMap<u32, Placed>,
@@ -31,10 +31,10 @@ pub(in crate::relay) struct State {
     /// This node's addresses.
     own: BTreeSet<IpAddr>,
     bindings: Bindings<Bound>,
-    /// Flows are known by their labels, too.
+    /// Flows are distinguished by their flow labels, too.
     labels: bool,
     counting: Counts,
-    /// By prefixes, each as one of destinations.
+    /// Counters of prefixes, each stored as a prefix of destinations.
     counts: Bindings<Count>,
 }
 
@@ -54,34 +54,34 @@ struct Bound {
 
 /// How a packet leaves.
 pub(super) struct Leave {
-    /// The traffic that it belongs to.
+    /// The traffic that the packet belongs to.
     pub(super) traffic: Traffic,
     ends: InnerEnds,
-    /// The slot of the tunnel that it takes.
+    /// The slot of its tunnel, if it leaves through one.
     pub(super) slot: Option<u32>,
     pub(super) out: Out,
 }
 
-/// A packet out of a tunnel.
+/// A decapsulated packet.
 #[derive(Debug)]
 pub(in crate::relay) struct Opened {
     /// The tunnel's slot.
     pub(in crate::relay) slot: u32,
     pub(super) flow: FlowKey,
-    /// How the inner packet is to be cut.
+    /// How to segment the inner packet.
     pub(in crate::relay) vnet: VnetHeader,
-    /// Where it is.
+    /// The range of the inner packet in the buffer.
     pub(in crate::relay) inner: Range<usize>,
-    /// As how many packets it counts.
+    /// Number of packets to count: more than 1 for a super-packet.
     pub(in crate::relay) packets: u32,
-    /// Bytes of these.
+    /// Bytes of these packets.
     pub(in crate::relay) bytes: usize,
-    /// It goes by a binding again, and says so in its virtio header.
+    /// The inner packet is bound again, which its virtio header marks.
     pub(in crate::relay) turns: bool,
 }
 
 impl State {
-    /// Nothing is there yet.
+    /// An empty state.
     pub(super) fn new(setup: &RelaySetup) -> State {
         State { labels: setup.labels, counting: setup.counts, ..State::default() }
     }
@@ -98,7 +98,7 @@ impl State {
         self.counts.get(&Traffic::To(prefix)).copied().unwrap_or_default()
     }
 
-    /// Counts what a host has sent.
+    /// Counts packets from a host.
     fn count_from(&mut self, host: IpAddr, packets: u64, bytes: u64) {
         if let Some(of) = self.counts.to(host)
             && let Some(count) = self.counts.get_mut(&of)
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Counts what a host gets.
+    /// Counts packets to a host.
     fn count_to(&mut self, host: IpAddr, packets: u64, bytes: u64) {
         if let Some(of) = self.counts.to(host)
             && let Some(count) = self.counts.get_mut(&of)
@@ -153,12 +153,12 @@ impl State {
         self.tunnels.get(&slot).map_or_else(Carried::default, |placed| placed.carried)
     }
 
-    /// Lets a port bring packets from a source.
+    /// Allows packets from a source to arrive through a port.
     pub(in crate::relay) fn allow(&mut self, source: &Source) {
         self.sources.allow(*source);
     }
 
-    /// Takes that back.
+    /// Withdraws a permission.
     pub(super) fn forbid(&mut self, source: &Source) {
         self.sources.forbid(source);
     }
@@ -176,8 +176,8 @@ impl State {
         self.bindings.get(traffic).map_or_else(Carried::default, |bound| bound.carried)
     }
 
-    /// What a packet is bound to. Which interface it came over is not known: one with a host's source counts as having come
-    /// over a checked link, unless it came out of a tunnel and `turned`.
+    /// The binding of a packet. The interface of arrival is unknown: a packet with a host's source is assumed to have
+    /// come over a checked link, unless it came out of a tunnel and `turned`.
     fn binding_of(&self, key: &FlowKey, turned: bool) -> Option<(Traffic, Way)> {
         let traffic = self.bindings.of(key, !turned && self.is_hosts(key.src))?;
         self.bindings.get(&traffic).map(|bound| (traffic, bound.way))
@@ -188,7 +188,7 @@ impl State {
         !self.own.contains(&source) && self.sources.is_behind_link(source)
     }
 
-    /// Whether a packet waits, and where.
+    /// The queue in which a packet must wait, if any.
     pub(super) fn waits(&self, key: &FlowKey, turned: bool) -> Option<Waits> {
         match self.binding_of(key, turned)?.1 {
             Way { releasing: true, queue, .. } => Some(Waits::Held(queue)),
@@ -198,10 +198,10 @@ impl State {
         }
     }
 
-    /// Where a packet leaves, if it may.
+    /// The way on which a packet leaves.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why the packet is refused.
     pub(super) fn leave(
         &self,
         key: &FlowKey,
@@ -213,7 +213,7 @@ impl State {
             Exit::Tunnel(_) => {
                 let placed = self.tunnels.get(&way.slot).ok_or(DropReason::NoRemote)?;
                 let hop = placed.hop.ok_or(DropReason::NoRemote)?;
-                // The kernel finds a router of the other family by itself.
+                // The kernel itself resolves a next hop of the other family.
                 let same = hop.next.is_ipv6() == placed.tunnel.remote.is_ipv6();
                 let next = if same { hop.next } else { placed.tunnel.remote };
                 (Some(way.slot), Out { hop: Hop { next, ..hop }, mark })
@@ -231,10 +231,10 @@ impl State {
         Ok(Leave { traffic, ends: (key.src, key.dst), slot, out })
     }
 
-    /// The headers of the tunnel in a slot, for packets of this version, class and length.
+    /// The outer headers of the tunnel in a slot, for packets of this version, class and length.
     ///
     /// # Errors
-    /// There is no such tunnel any more, or the packet does not fit in.
+    /// When the tunnel is gone, or the packet does not fit.
     pub(super) fn head(
         &self,
         slot: u32,
@@ -246,7 +246,7 @@ impl State {
         head::write(&placed.tunnel, v6, class, len).ok_or(DropReason::Encapsulation)
     }
 
-    /// Counts what has left.
+    /// Counts sent packets.
     pub(super) fn count_sent(&mut self, leave: &Leave, packets: u64, bytes: u64, now: Time) {
         let tunnel = leave.slot.and_then(|slot| self.tunnels.get_mut(&slot));
         let bound = self.bindings.get_mut(&leave.traffic).map(|bound| &mut bound.carried);
@@ -268,11 +268,11 @@ impl State {
         }
     }
 
-    /// Takes an IP packet out of the tunnel that it is of, and carries congestion on the way into it; `None` if it is no
-    /// tunnel's.
+    /// Decapsulates an IP packet, and copies a congestion mark of the outer header to the inner packet. `None` if the
+    /// packet belongs to no tunnel.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why the packet is refused.
     pub(in crate::relay) fn take_out(
         &self,
         vnet: VnetHeader,
@@ -282,7 +282,8 @@ impl State {
         let Some(&slot) = self.ends.get(&read.end) else { return Ok(None) };
         let parsed = read_inner(&packet[read.len..], self.labels)?;
         let inner = read.len..read.len + parsed.len;
-        // Only UDP is cut into pieces that no device has put together. What is behind a short packet fills its frame.
+        // Only UDP super-packets may consist of segments that no device has merged. For other packets, bytes after a
+        // short inner packet are padding of the frame.
         let is_udp = matches!(read.end.front, Front::Udp { .. });
         if is_udp && inner.end < packet.len() && vnet.gso_type != VnetHeader::GSO_NONE {
             return Err(DropReason::Uncut);
@@ -298,7 +299,8 @@ impl State {
             }
             mark_inner(packet);
         }
-        // One of the node's hosts sends to another. Routes would lead the packet here, as if that host had sent it now.
+        // One of the node's hosts sends to another one. Routing the packet to the TUN device would make it look as if
+        // that host had just sent it.
         let to = self.bindings.of(&parsed.key, false).filter(is_no_source);
         let turns = self.is_hosts(parsed.key.src) && to.is_some();
         let way = to.and_then(|to| self.bindings.get(&to)).map(|bound| bound.way);
@@ -316,7 +318,7 @@ impl State {
         Ok(Some(Opened { slot, flow, vnet, inner, packets, bytes, turns }))
     }
 
-    /// Whether packets of this flow may come out of the tunnel in a slot.
+    /// Whether packets of this flow may arrive through the tunnel in a slot.
     fn may_bring(&self, slot: u32, key: &FlowKey) -> bool {
         let port = self.tunnels.get(&slot).map(|placed| Port::Tunnel(placed.tunnel.number));
         !is_local(key.src)
@@ -324,7 +326,7 @@ impl State {
             && port.is_some_and(|port| self.sources.may_bring(port, key.src))
     }
 
-    /// Counts what came out of a tunnel.
+    /// Counts packets received through a tunnel.
     pub(super) fn count_received(&mut self, slot: u32, flow: &FlowKey, packets: u64, bytes: u64) {
         let tunnel = self.tunnels.get_mut(&slot).map(|placed| &mut placed.carried);
         let bound = self.bindings.get_mut(&Traffic::Flow(flow.reversed()));
@@ -345,7 +347,7 @@ fn is_no_source(traffic: &Traffic) -> bool {
     !matches!(traffic, Traffic::From(_))
 }
 
-/// Takes one off the hops that a packet may go; false if it had none left.
+/// Decrements a packet's hop limit; false if it would expire.
 fn one_hop_less(packet: &mut [u8]) -> bool {
     let v4 = packet[0] >> 4 == 4;
     let hops = &mut packet[if v4 { 8 } else { 7 }];
@@ -360,7 +362,7 @@ fn one_hop_less(packet: &mut [u8]) -> bool {
     true
 }
 
-/// A packet's virtio header without the outer headers; `None` if it does not fit the inner packet.
+/// A packet's virtio header relative to the inner packet; `None` if it does not fit.
 fn behind(vnet: VnetHeader, outer: usize) -> Option<VnetHeader> {
     let outer = outer as u16;
     let plain = (vnet.gso_type == VnetHeader::GSO_NONE).then(VnetHeader::default);
@@ -371,7 +373,7 @@ fn behind(vnet: VnetHeader, outer: usize) -> Option<VnetHeader> {
         Some(csum_start) => {
             Some(VnetHeader { csum_start, hdr_len: vnet.hdr_len.saturating_sub(outer), ..vnet })
         }
-        // It is the outer header's, which is gone.
+        // The checksum belongs to an outer header, which has been removed.
         None => plain,
     }
 }
@@ -401,7 +403,7 @@ mod tests {
         Tunnel { number: NUMBER, local, remote, interface: None, form }
     }
 
-    /// A host behind link 5, whose traffic goes into the tunnel, from which everything may come.
+    /// A host behind link 5, whose traffic is bound to the tunnel; any source may arrive through the tunnel.
     fn state(form: Form) -> State {
         let mut state = State::default();
         state.set_tunnel(SLOT, &tunnel(form), Some(HOP), None);
@@ -426,7 +428,7 @@ mod tests {
         packet
     }
 
-    /// In the headers of the tunnel's other end.
+    /// The packet as the tunnel's remote end encapsulates it.
     fn outer(form: Form, class: u8, inner: &[u8]) -> Vec<u8> {
         let there = tunnel(form);
         let there = Tunnel { local: there.remote, remote: there.local, ..there };
@@ -486,7 +488,7 @@ mod tests {
             csum_offset: 6,
             ..VnetHeader::default()
         };
-        // Of 28 bytes of outer headers.
+        // The outer headers are 28 bytes long.
         assert_eq!(opened(finish(68), &packet), Ok(finish(40)));
         assert_eq!(opened(finish(20), &packet), Ok(VnetHeader::default()), "the outer checksum");
         let several = VnetHeader { gso_type: VnetHeader::GSO_UDP_L4, gso_size: 58, ..finish(20) };
@@ -495,7 +497,7 @@ mod tests {
         assert_eq!(opened(several, &longer), Err(DropReason::Uncut));
     }
 
-    /// It came up over the link, and comes down to the other host: it must not go up again.
+    /// The packet came up over the link and goes down to the other host: it must not go up again.
     #[test]
     fn what_one_host_sends_to_another_goes_to_it_when_it_comes_out_of_the_tunnel() {
         let mut state = state(Form::Ip);
@@ -512,19 +514,20 @@ mod tests {
         last[7] = 1;
         let refused = state.take_out(VnetHeader::default(), &mut outer(Form::Ip, 0, &last));
         assert_eq!(refused.unwrap_err(), DropReason::Decapsulation);
-        // Not back into the tunnel that it came out of.
+        // Not back into the tunnel of its arrival.
         let to_other = Traffic::To(prefix("fd0c::2/128"));
         let exit = Exit::Tunnel(NUMBER);
         state.bind(&to_other, Way { exit, slot: SLOT, queue: 0, releasing: false });
         let mut packet = outer(Form::Ip, 0, &inner("fd0c::3", 0));
         let refused = state.take_out(VnetHeader::default(), &mut packet);
         assert_eq!(refused.unwrap_err(), DropReason::NoBinding);
-        // Nobody but a host's packet turns round.
+        // Only packets of hosts are bound again.
         let mut packet = outer(Form::Ip, 0, &inner("fd0d::2", 0));
         assert!(!state.take_out(VnetHeader::default(), &mut packet).unwrap().unwrap().turns);
     }
 
-    /// What this node says to a host, an error for instance, must not go into the tunnel as if the host had said it.
+    /// A packet of this node to a host, for instance an ICMP error, must not enter the tunnel as if the host had sent
+    /// it.
     #[test]
     fn what_a_host_sends_goes_by_its_source_and_what_this_node_sends_by_its_destination() {
         let mut state = state(Form::Ip);
@@ -554,7 +557,7 @@ mod tests {
         let Ok(leave) = state.leave(&key("fd0d::2", "fd0c::2"), false, 1) else { panic!() };
         assert_eq!(leave.out, Out { hop: HOP, mark: 1 });
         state.count_sent(&leave, 2, 90, Time(5));
-        // What it has carried stays with the traffic, and with the tunnel when its other end moves.
+        // The counters stay with the traffic, and with the tunnel when its remote end moves.
         state.bind(&to_host, Way { exit: Exit::Drop, ..way });
         assert_eq!(state.traffic_carried(&to_host).sent_bytes, 90);
         let moved = Tunnel { remote: ip("192.0.2.3"), ..tunnel(Form::Ip) };
