@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Has the programs of a control group send over one access interface, beside the tunnel. Their sockets get the mark of what
- * daemons send outside the tunnel, and are bound to the interface where they connect, but for this machine itself: the
- * resolver of names may be there. */
+/* Makes the programs of a control group send over one access interface, bypassing the tunnel. Their sockets get the
+ * mark of packets that daemons send outside the tunnel, and are bound to the interface when they connect. Connections
+ * to this machine itself are exempt: the DNS resolver may run here. */
 #include <stddef.h>
 #include <linux/types.h>
 #include <linux/bpf.h>
@@ -19,7 +19,7 @@
 const volatile __u32 access_ifindex = 0;
 const volatile __u32 access_mark = 0;
 
-/* What neither connects nor is UDP, as ping, has no other moment. */
+/* Sockets that neither connect nor are UDP, such as ping's: creation is the only chance to bind them. */
 SEC("cgroup/sock_create")
 int access_create(struct bpf_sock *sock)
 {
@@ -30,7 +30,7 @@ int access_create(struct bpf_sock *sock)
 	return 1;
 }
 
-/* 1 if it may go on, 0 if not: it must not take another way. */
+/* 1 to let the operation proceed, 0 to refuse it: the packets must not leave over another interface. */
 static __always_inline int leave(struct bpf_sock_addr *to, int here)
 {
 	__u32 ifindex = access_ifindex;

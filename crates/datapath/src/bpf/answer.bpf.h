@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Turns a request round in place: it leaves as its response, over the interface by which it came. */
+/* Turns a request into its response in place. The response leaves over the interface on which the
+ * request arrived. */
 #ifndef SEGUE_ANSWER_H
 #define SEGUE_ANSWER_H
 
@@ -17,7 +18,7 @@ static __always_inline int turn_frame_round(struct __sk_buff *skb)
 	return bpf_skb_store_bytes(skb, 0, turned, sizeof(turned), 0);
 }
 
-/* Source becomes destination; the UDP checksum does not notice. */
+/* Swaps source and destination, which leaves the UDP checksum unchanged. */
 static __always_inline int turn_addresses_round(struct __sk_buff *skb, const struct outer *outer)
 {
 	__u16 ports[2] = { port, outer->remote_port };
@@ -48,7 +49,7 @@ static __always_inline int turn_addresses_round(struct __sk_buff *skb, const str
 	return bpf_skb_store_bytes(skb, outer->at - sizeof(struct udphdr), ports, sizeof(ports), 0);
 }
 
-/* `challenge`: what the source must echo instead of t_Ss; 0 for none. */
+/* `challenge` is the value that the source must echo, sent as t_Ss; 0 for none. */
 static __always_inline int answer(struct __sk_buff *skb, const struct outer *outer,
 				  const struct path_config *path, struct path_state *state,
 				  const struct probe_packet *request,
@@ -63,7 +64,8 @@ static __always_inline int answer(struct __sk_buff *skb, const struct outer *out
 		return drop(DROP_ENCAPSULATION);
 	*reply = *request;
 	reply->header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
-	reply->header.flags &= FLAG_QUESTION; /* the other flags of a request mean something else */
+	/* other flags have a different meaning in a response */
+	reply->header.flags &= FLAG_QUESTION;
 	reply->header.age = 0;
 	reply->header.index = path->tx_index;
 	reply->header.cookie = path->tx_cookie;
@@ -77,7 +79,8 @@ static __always_inline int answer(struct __sk_buff *skb, const struct outer *out
 	reply->probe.dt = bpf_htonl(now - stamp_us(at_ns));
 	reply->mac = probe_mac(reply, path->key0, path->key1);
 	change = bpf_csum_diff((void *)request, sizeof(*request), (void *)reply, sizeof(*reply), 0);
-	/* By difference: right whether the checksum is complete, left to the device, or absent. */
+	/* Incremental update: correct whether the checksum is complete, left to the device, or
+	 * absent. */
 	if (bpf_skb_store_bytes(skb, outer->at, reply, sizeof(*reply), BPF_F_RECOMPUTE_CSUM) ||
 	    bpf_l4_csum_replace(skb, checksum_at, 0, change, BPF_F_MARK_MANGLED_0))
 		return drop(DROP_ENCAPSULATION);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Arriving probes: what they say about the path is kept here, and the daemon is told what is new. */
+/* Arriving probes: updates the state of the path and reports news to the daemon. */
 #ifndef SEGUE_ARRIVE_H
 #define SEGUE_ARRIVE_H
 
@@ -12,7 +12,7 @@
 
 #define WINDOW 64
 
-/* The word `newest` after a probe with number `seq`. */
+/* The value of `newest` after a probe with number `seq`. */
 static __always_inline __u64 newest_after(__u64 last, __u32 seq, const struct probe_packet *packet)
 {
 	__u64 run = last >> NEWEST_RUN_SHIFT & RUN_MAX;
@@ -25,8 +25,8 @@ static __always_inline __u64 newest_after(__u64 last, __u32 seq, const struct pr
 	       (__u64)bpf_ntohs(packet->probe.t_ka_ms) << NEWEST_T_KA_SHIFT | seq;
 }
 
-/* Records a sequence number; false if it is not newer than the last. Of two copies on two
- * processors one wins. `*last` is the previous word. */
+/* Records a sequence number; false if it is not newer than the last. If two copies arrive on two
+ * processors, one wins. `*last` receives the previous value. */
 static __always_inline int is_newer(__u64 *newest, __u32 seq, const struct probe_packet *packet,
 				    __u64 *last)
 {
@@ -36,8 +36,8 @@ static __always_inline int is_newer(__u64 *newest, __u32 seq, const struct probe
 	return __sync_val_compare_and_swap(newest, *last, newest_after(*last, seq, packet)) == *last;
 }
 
-/* Records a response's number. Each counts once, late ones if they are at most 64 behind the newest.
- * Returns 0 for the newest, 1 for a late one, -1 for what must not count. */
+/* Records a response's number. Each number counts once; a late one only if it is less than 64 behind
+ * the newest. Returns 0 for the newest, 1 for a late one, -1 if the response must not count. */
 static __always_inline int place_response(struct path_state *state, struct host_state *host,
 					  __u32 seq, const struct probe_packet *packet, __u64 *last)
 {
@@ -99,7 +99,7 @@ static __always_inline void report(__u32 slot, __u8 kind, __u8 wants, __u64 at_n
 		count(DROP_QUEUE_FULL);
 }
 
-/* Whether the other end says something new: what it hears, K or T_KA. */
+/* True if the peer reports a change: of the paths it hears, of K or of T_KA. */
 static __always_inline int says_new(struct path_state *state, __u64 last, __u64 now, __u16 heard)
 {
 	const __u64 stated = 0xffULL << NEWEST_K_SHIFT | 0xffffULL << NEWEST_T_KA_SHIFT;
@@ -114,7 +114,7 @@ static __always_inline __u8 report_flag(const struct tunnel_header *header)
 	return (header->version_type & 15) == TYPE_RIDE ? FLAG_RIDE_REPORT : FLAG_REPORT;
 }
 
-/* Takes the client's averages instead of computing them. */
+/* Takes over the client's averages instead of computing them. */
 static __always_inline void adopt(struct path_state *state, __u32 loss, __u32 rtt_us)
 {
 	state->up.average[0] = loss;
@@ -127,7 +127,7 @@ static __always_inline void adopt(struct path_state *state, __u32 loss, __u32 rt
 	state->known |= KNOWN_RTT;
 }
 
-/* The server's sample: what a request echoes. */
+/* The server's sample, from the values that a request echoes. */
 static __always_inline void measure_request(struct path_state *state,
 					    const struct path_config *path, __u64 at_ns,
 					    __u32 received, const struct probe_packet *packet)
@@ -158,9 +158,10 @@ static __always_inline void measure_request(struct path_state *state,
 			adopt(state, sample.down_sent, sample.down_received);
 		return;
 	}
-	/* The first request can echo nothing that this end has sent. */
+	/* The first request cannot echo a stamp of this end. */
 	sample.has_stamp = probe->t_ss != 0 && state->received &&
-			   (__s32)(stamp_us(at_ns) - sample.stamp) >= 0; /* a challenge lies ahead */
+			   /* a challenge lies in the future */
+			   (__s32)(stamp_us(at_ns) - sample.stamp) >= 0;
 	if (mode == MODE_BOTH) {
 		sample.has_up = 1;
 		sample.has_down = sample.has_stamp && !reports;
@@ -171,7 +172,7 @@ static __always_inline void measure_request(struct path_state *state,
 	take_sample(state, scale, &pace, &sample);
 }
 
-/* The client's: what a response says. */
+/* The client's sample, from a response. */
 static __always_inline void measure_response(struct path_state *state, struct host_state *host,
 					     const struct path_config *path, __u64 at_ns,
 					     __u32 received, const struct probe_packet *packet, int late)
@@ -205,13 +206,13 @@ static __always_inline void measure_response(struct path_state *state, struct ho
 				idle_before(state, host, at_ns), state->received + 1);
 }
 
-/* Enters a request that counts into the path's state. */
+/* Updates the path's state with a request that counts. */
 static __always_inline void take_request(struct path_state *state, const struct path_config *path,
 					 __u64 at_ns, __u32 received,
 					 const struct probe_packet *packet)
 {
 	measure_request(state, path, at_ns, received, packet);
-	/* What a held or an unsolicited response repeats. */
+	/* Held and unsolicited responses repeat these values. */
 	if (mode_of(path) != MODE_CLIENT || path->flags & PATH_RIDES) {
 		state->t_sc = bpf_ntohl(packet->probe.t_sc);
 		state->up.sent = bpf_ntohl(packet->probe.sc);
@@ -222,7 +223,8 @@ static __always_inline void take_request(struct path_state *state, const struct 
 	state->heard_at = tick(at_ns);
 }
 
-/* The same for a response; the next request echoes the newest. */
+/* Updates the path's state with a response that counts; the next request echoes the newest response.
+ * */
 static __always_inline void take_response(struct path_state *state, struct host_state *host,
 					  const struct path_config *path, __u64 at_ns,
 					  __u32 received, const struct probe_packet *packet,
@@ -239,8 +241,8 @@ static __always_inline void take_response(struct path_state *state, struct host_
 	host->held_since = stamp_us(at_ns);
 }
 
-/* Takes a request that counts; true if a threshold was crossed. Not static, so that the verifier
- * goes through the averages once and not once per caller. */
+/* Handles a request that counts; true if a threshold was crossed. Not static, so that the verifier
+ * checks the averages once rather than once per caller. */
 __noinline int take_counted_request(__u32 slot, __u64 at_ns, __u32 received,
 				    const struct probe_packet *packet)
 {
@@ -253,7 +255,7 @@ __noinline int take_counted_request(__u32 slot, __u64 at_ns, __u32 received,
 	return crosses(state);
 }
 
-/* The same for a response. */
+/* Handles a response that counts; true if a threshold was crossed. */
 __noinline int take_counted_response(__u32 slot, __u64 at_ns, __u32 received,
 				     const struct probe_packet *packet, int late)
 {
@@ -267,7 +269,7 @@ __noinline int take_counted_response(__u32 slot, __u64 at_ns, __u32 received,
 	return crosses_at_host(state, host);
 }
 
-/* Sends the response that was still waiting when the next request came. */
+/* Sends the response that was still waiting when the next request arrived. */
 static __noinline int release_held(__u32 slot, __u8 family, struct path_state *state, __u64 newest)
 {
 	struct probe_packet packet = {};
@@ -279,8 +281,8 @@ static __noinline int release_held(__u32 slot, __u8 family, struct path_state *s
 	return 0;
 }
 
-/* Takes a request; `received` packets have come, this one included. Returns whether it must be
- * answered with the packet itself, or -1 for a replay. */
+/* Handles a request; `received` is the number of packets so far, including this one. Returns whether
+ * this packet must become the response, or -1 for a replay. */
 static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 					const struct outer *outer, const struct path_config *path,
 					struct path_state *state,
@@ -303,7 +305,8 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	new |= alone && packet->header.age;
 	new |= take_counted_request(slot, at_ns, *received, packet);
-	/* A request that comes alone may mean doubt, and the answer to a question cannot ride. */
+	/* A request that comes alone may express doubt about the path, and the answer to a question
+	 * cannot ride. */
 	if (rides && !*challenge &&
 	    !(alone && (path->flags & PATH_FOLLOWS_USE || !packet_count(&packet->header))) &&
 	    hold(slot, path, state, at_ns, seq))
@@ -333,7 +336,7 @@ static __always_inline int handle_request(struct __sk_buff *skb, __u32 slot,
 		      room->challenge);
 }
 
-/* Takes a response; true if it must not count. */
+/* Handles a response; true if it must not count. */
 static __always_inline int accept_response(__u32 slot, const struct outer *outer,
 					 const struct path_config *path, struct path_state *state,
 					 const struct probe_packet *packet, __u64 at_ns, int alone,
@@ -363,14 +366,14 @@ static __always_inline int accept_response(__u32 slot, const struct outer *outer
 	if (kind == KIND_RESPONSE && !order)
 		new |= says_new(state, last, state->newest, packet->probe.heard);
 	host->heard_ns = at_ns;
-	/* Who asks a question wants to know which one was answered. */
+	/* The sender of a question must learn which question was answered. */
 	new |= alone && !packet_count(&packet->header);
 	if (new || !(path->flags & PATH_QUIET))
 		report(slot, kind, 0, at_ns, received, outer, packet);
 	return 0;
 }
 
-/* A test of the packet size, or the answer to one: the daemon must see it, and it is not counted. */
+/* A packet size test, or the answer to one: reported to the daemon and not counted. */
 static __noinline int handle_size(struct __sk_buff *skb, __u32 slot, const struct outer *outer)
 {
 	struct path_config *path = path_of(slot);
@@ -391,7 +394,7 @@ static __noinline int handle_size(struct __sk_buff *skb, __u32 slot, const struc
 	return TC_ACT_SHOT; /* consumed */
 }
 
-/* A probe with the outer headers that are in the scratch room. */
+/* Handles a probe whose outer headers are in the scratch area. */
 static __noinline int handle_probe(struct __sk_buff *skb, __u32 slot)
 {
 	struct path_config *path = path_of(slot);
@@ -436,8 +439,7 @@ static __always_inline int read_ride(struct __sk_buff *skb, const struct outer *
 	return probe_mac(packet, path->key0, path->key1) == packet->mac ? -1 : DROP_MAC;
 }
 
-/* Takes the probe of a ride. A fault of the probe alone is counted, and does not affect the inner
- * packet. */
+/* Handles the probe of a ride. An invalid probe is counted, and does not affect the inner packet. */
 static __noinline int take_ride(struct __sk_buff *skb, __u32 slot, const struct outer *outer,
 				const struct probe_packet *packet, __u32 received)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * A host's requests, many at once. The kernel runs this on live frames (BPF_PROG_TEST_RUN): each takes
- * the next order, becomes a whole request, and goes to the access interface's driver. There is no
- * socket buffer on the way, and no queueing discipline.
+ * Sends a batch of requests of a host. The kernel runs this program on live frames
+ * (BPF_PROG_TEST_RUN): each frame takes the next order, is turned into a complete request, and goes to
+ * the driver of the access interface, without a socket buffer and without a queueing discipline.
  */
 #include "datagram.bpf.h"
 
@@ -21,7 +21,7 @@ struct {
 	__type(value, struct batch);
 } segue_batch SEC(".maps");
 
-/* A reused frame may hold anything, so all of it is written. */
+/* Writes every field: a reused frame has arbitrary contents. */
 static __always_inline void write_ethernet(struct ethhdr *eth, const struct batch *batch,
 					   __u16 ethertype)
 {
@@ -76,9 +76,9 @@ static __always_inline int write_v6(struct xdp_md *ctx, const struct batch *batc
 
 #define TOUCH(field) ((void)*(const volatile typeof(field) *)&(field))
 
-/* Reads what the next order will need. With many paths nothing is in the cache, and each atomic
- * operation would wait for its own line: this fetches them together, while the authenticator is
- * computed. */
+/* Prefetches the data of the next order. With many paths nothing is in the cache, and each atomic
+ * operation would wait for a cache line of its own; this fetches them together while the authenticator
+ * is computed. */
 static __always_inline void fetch(__u32 at)
 {
 	struct batch_order *order = bpf_map_lookup_elem(&segue_orders, &at);
@@ -105,8 +105,8 @@ static __always_inline void fetch(__u32 at)
 	TOUCH(route->endpoint.local);
 }
 
-/* Turns the frame into the request of an order and returns where it goes, or 0 if that fails.
- * `next` is the order after it. */
+/* Turns the frame into the request of an order and returns the interface to send it over, or 0 on
+ * failure. `next` is the index of the next order. */
 static __always_inline __u32 write_request(struct xdp_md *ctx, const struct batch *batch,
 					   const struct batch_order *ordered, __u32 next)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Maps of paths, settings fixed when loading, and what every hook of a tunnel's end uses. */
+/* Maps of paths, settings fixed at load time, and code shared by every hook at a tunnel's end. */
 #ifndef SEGUE_COMMON_H
 #define SEGUE_COMMON_H
 
@@ -10,7 +10,7 @@
 
 const volatile __u16 port = 0;       /* network order */
 const volatile __u8 is_anchor = 0;
-const volatile __u32 meta_magic = 0; /* random, so that what other programs leave is not ours */
+const volatile __u32 meta_magic = 0; /* random, to recognise our own metadata among those of other programs */
 const volatile __u64 challenge_key[2] = {}; /* random and secret */
 
 struct {
@@ -23,7 +23,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE); /* the daemon reads it without calls */
+	__uint(map_flags, BPF_F_MMAPABLE); /* the daemon reads it without system calls */
 	__type(key, __u32);
 	__type(value, struct path_state);
 } segue_state SEC(".maps");
@@ -56,8 +56,8 @@ struct {
 	__type(value, struct flow_value);
 } segue_flows SEC(".maps");
 
-/* By slot modulo COPIED_PATHS: the window in which data left last, modulo 2^29, and how many in it were copied, in
- * the low 3 bits. Paths that share an entry have fewer copies. */
+/* Indexed by slot modulo COPIED_PATHS: the window of the last departing data, modulo 2^29, and in the low 3 bits
+ * how many packets of this window were copied. Paths that share an entry get fewer copies. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, COPIED_PATHS);
@@ -65,7 +65,7 @@ struct {
 	__type(value, __u32);
 } segue_copied SEC(".maps");
 
-/* By slot. The daemon makes the entries. */
+/* Keyed by slot. The daemon creates the entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -74,8 +74,8 @@ struct {
 	__type(value, struct copies);
 } segue_copies SEC(".maps");
 
-/* The machine's own addresses, each with its number: packets to others are not ours, whatever their
- * port. */
+/* The machine's own addresses, each with its number. Packets to other addresses are not ours, whatever their port.
+ * */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, LOCALS_MAX);
@@ -84,7 +84,7 @@ struct {
 	__type(value, __u32);
 } segue_locals SEC(".maps");
 
-/* The same by number; 0 is none. */
+/* The machine's own addresses by number; number 0 is unused. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, LOCALS_MAX + 1);
@@ -105,7 +105,7 @@ struct {
 	__uint(max_entries, 1 << 18);
 } segue_events SEC(".maps");
 
-/* So that the Rust types of what is in no map are generated too. */
+/* Makes libbpf-cargo also generate the Rust types that no map uses. */
 const volatile struct probe_order type_of_order = {};
 const volatile struct probe_event type_of_event = {};
 const volatile enum order_mark type_of_mark = MARK_PROBE;
@@ -118,8 +118,8 @@ const volatile enum known type_of_known = KNOWN_RTT;
 const volatile enum heartbeat type_of_heartbeat = HEARTBEAT_TIMEOUT_S;
 const volatile enum denied type_of_denied = DENY_HOSTS;
 
-/* When a packet arrived: by the kernel's stamp if it took one, before the packet waited for this
- * processor; else now. The stamp is of the wall clock, so its age is what counts. */
+/* Arrival time of a packet: the kernel's timestamp if there is one, taken before the packet waited for this
+ * processor; otherwise the current time. The timestamp is wall-clock time, so only its age is used. */
 static __always_inline __u64 arrival_ns(struct __sk_buff *skb)
 {
 	__u64 now_ns = bpf_ktime_get_ns(), stamp_ns = skb->tstamp;
@@ -130,7 +130,7 @@ static __always_inline __u64 arrival_ns(struct __sk_buff *skb)
 	if (!stamp_ns || !alive)
 		return now_ns;
 	age_ns = bpf_ktime_get_tai_ns() - alive->tai_offset_ns - stamp_ns;
-	/* Beyond that the wall clock was set, or the stamp is somebody else's. */
+	/* Larger ages mean that the wall clock was set, or that another program wrote the timestamp. */
 	return age_ns > 0 && age_ns < ARRIVAL_AGE_MAX_NS ? now_ns - age_ns : now_ns;
 }
 
@@ -146,8 +146,8 @@ static __always_inline __u8 mode_of(const struct path_config *path)
 	return path->scale >> MODE_SHIFT;
 }
 
-/* What tells a path from its predecessors in the slot: the last half of the cookie in its packets
- * (network order), which is drawn anew for each path. */
+/* Distinguishes a path from its predecessors in the slot: the second half of the cookie in its packets (network
+ * order), which is drawn at random for each path. */
 static __always_inline __u32 generation_of(__u64 rx_cookie)
 {
 	return rx_cookie >> 32;
@@ -168,7 +168,7 @@ static __always_inline struct host_state *host_of(__u32 slot)
 	return bpf_map_lookup_elem(&segue_host, &slot);
 }
 
-/* Both addresses of a path, as they go into packets. */
+/* Both addresses of a path, in the form used in packets. */
 struct outer_ends {
 	__u32 local[4];
 	__u32 remote[4];
@@ -177,7 +177,7 @@ struct outer_ends {
 	__u8 family;       /* 4 or 6 */
 };
 
-/* The number of an address of this machine, 0 if it is none. */
+/* The number of a local address, 0 if it is not local. */
 static __always_inline __u32 local_id(const __u32 address[4])
 {
 	__u32 *id = bpf_map_lookup_elem(&segue_locals, address);
@@ -185,7 +185,8 @@ static __always_inline __u32 local_id(const __u32 address[4])
 	return id ? *id : 0;
 }
 
-/* The same, trying `guess` first, which is cheap: a path's packets mostly arrive at one address. */
+/* Same as `local_id`, but tries the number `guess` first, which is cheap: most packets of a path arrive at the
+ * same address. */
 static __always_inline __u32 local_id_near(const __u32 address[4], __u16 guess)
 {
 	__u32 id = guess;
@@ -196,9 +197,8 @@ static __always_inline __u32 local_id_near(const __u32 address[4], __u16 guess)
 	return local_id(address);
 }
 
-/* The current endpoint of a path, never half written; returns 0 if it is known. This relies on
- * loads being done in order, as the common processors do; on others a packet that leaves within
- * nanoseconds of a change may go astray. */
+/* The current endpoint of a path, never half written; returns 0 if it is known. This relies on ordered loads, as
+ * on all common processors; on others, a packet that leaves within nanoseconds of a change may be misdirected. */
 static __always_inline int read_endpoint(__u32 slot, struct path_state *state,
 					 struct endpoint *to)
 {
@@ -223,7 +223,7 @@ static __always_inline int read_endpoint(__u32 slot, struct path_state *state,
 	return -1;
 }
 
-/* Where packets of a path go; returns 0 if that is known. */
+/* The outer addresses for packets of a path; returns 0 if they are known. */
 static __always_inline int ends_of(__u32 slot, struct path_state *state, struct outer_ends *ends)
 {
 	struct local_address *local;
@@ -244,7 +244,7 @@ static __always_inline int ends_of(__u32 slot, struct path_state *state, struct 
 	return 0;
 }
 
-/* Writes the headers in front of the tunnel header. `payload` is the UDP payload's length. */
+/* Fills in the headers before the tunnel header. `payload` is the length of the UDP payload. */
 static __always_inline void fill_v4(struct iphdr *ip, struct udphdr *udp,
 				    const struct outer_ends *to, __u8 tos, __u32 payload)
 {
@@ -277,8 +277,8 @@ static __always_inline void fill_v6(struct ipv6hdr *ip, struct udphdr *udp,
 	udp->len = bpf_htons(payload + sizeof(*udp));
 }
 
-/* Words of a packet's control block by which `segue_leave` knows a probe. Only the kernel and programs
- * write there. */
+/* Words of a packet's control block by which `segue_leave` recognises a probe. Only the kernel and programs can
+ * write them. */
 enum {
 	CB_MAGIC,
 	CB_SLOT,

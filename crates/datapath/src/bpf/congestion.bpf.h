@@ -5,7 +5,8 @@
 
 #include "parse.bpf.h"
 
-/* RFC 6040, 4.2: congestion seen outside goes inside; false if the packet must be dropped for it. */
+/* Copies a congestion mark of the outer header to the inner packet (RFC 6040, 4.2); false if the
+ * packet must be dropped instead. */
 static __always_inline int carry_congestion(struct __sk_buff *skb, __u32 at, const struct inner *inner)
 {
 	__u8 tos = inner->tos | ECN_CE, bytes[2];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Copies of what leaves. */
+/* Copies of departing data. */
 #ifndef SEGUE_COPY_H
 #define SEGUE_COPY_H
 
@@ -8,7 +8,7 @@
 #define COPIED_BITS 3
 #define COPIED_MASK ((1U << COPIED_BITS) - 1)
 
-/* Whether a packet that leaves now is one of the first of its window. */
+/* True if a departing packet is one of the first in its window. */
 static __always_inline int is_to_be_copied(__u32 slot, __u64 now_ns)
 {
 	__u32 window = (__u32)(now_ns >> COPY_WINDOW_SHIFT) << COPIED_BITS;
@@ -25,7 +25,7 @@ static __always_inline int is_to_be_copied(__u32 slot, __u64 now_ns)
 	return 1;
 }
 
-/* Keeps the inner packet, which is all of `skb`. */
+/* Stores a copy of the inner packet, which is all of `skb`. */
 static __noinline int keep_copy(struct __sk_buff *skb, __u32 slot, __u64 now_ns)
 {
 	struct copies *copies = bpf_map_lookup_elem(&segue_copies, &slot);

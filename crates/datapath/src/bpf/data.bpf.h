@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* What data say about a path: that it is in use, that it works, and when the other end last heard this one. */
+/* Information from data packets about a path: that it is in use, that it works, and when the peer last heard
+ * this end. */
 #ifndef SEGUE_DATA_H
 #define SEGUE_DATA_H
 
 #include "common.bpf.h"
 
-/* A time in the unit of `data_at` and `heard_at`. */
+/* Converts a time to the unit of `data_at` and `heard_at`. */
 static __always_inline __u16 tick(__u64 now_ns)
 {
 	return now_ns >> TICK_SHIFT;
 }
 
-/* The age that an anchor's data state. Ages beyond the range of a byte are stated as its maximum,
- * correctly for 275 s: by then a path is down. */
+/* The age that an anchor's data packets state. Ages that exceed a byte are stated as the maximum. This is
+ * correct for 275 s; by then the path has been declared down. */
 static __always_inline __u8 stated_age(const struct path_state *state, __u64 now_ns)
 {
 	__u16 ticks = tick(now_ns) - state->heard_at;
@@ -20,7 +21,7 @@ static __always_inline __u8 stated_age(const struct path_state *state, __u64 now
 	return ticks >= 254 ? 255 : ticks + 1;
 }
 
-/* Tells the daemon about a path, without a probe. */
+/* Reports an event on a path to the daemon, without a probe. */
 static __always_inline void tell(__u32 slot, __u64 now_ns, __u8 kind)
 {
 	struct probe_event event = { .at_ns = now_ns, .slot = slot, .kind = kind };
@@ -29,13 +30,13 @@ static __always_inline void tell(__u32 slot, __u64 now_ns, __u8 kind)
 		count(DROP_QUEUE_FULL);
 }
 
-/* Has the daemon look at a path. */
+/* Makes the daemon check a path. */
 static __always_inline void have_looked_at(__u32 slot, __u64 now_ns)
 {
 	tell(slot, now_ns, KIND_LOOK);
 }
 
-/* Whether data that leave now follow a silence. */
+/* True if departing data end a silence. */
 static __always_inline int is_after_silence(const struct host_state *host, __u64 now_ns)
 {
 	__u64 last = host->data_out_ns > host->data_in_ns ? host->data_out_ns : host->data_in_ns;
@@ -43,7 +44,7 @@ static __always_inline int is_after_silence(const struct host_state *host, __u64
 	return now_ns > last + SILENCE_NS;
 }
 
-/* Data leave a host. */
+/* Handles data that leave a host. */
 static __noinline int data_left(__u32 slot, __u64 now_ns)
 {
 	struct path_config *path = path_of(slot);
@@ -59,7 +60,7 @@ static __noinline int data_left(__u32 slot, __u64 now_ns)
 	return 0;
 }
 
-/* Data arrive at a host. */
+/* Handles data that arrive at a host. */
 static __noinline int data_came(__u32 slot, __u32 packets, __u8 age)
 {
 	struct path_config *path = path_of(slot);

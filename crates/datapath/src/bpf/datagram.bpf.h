@@ -9,8 +9,8 @@
 /* Bytes of the UDP datagram. */
 #define PROBE_DATAGRAM (sizeof(struct udphdr) + sizeof(struct probe_packet))
 
-/* What both families have behind their addresses. Through pointers to these structs the compiler
- * copies words; through the packed frames it would copy bytes. */
+/* The part after the addresses, common to both families. Through pointers to this struct the
+ * compiler copies words; through the packed frames it would copy bytes. */
 struct probe_datagram {
 	struct udphdr udp;
 	struct probe_packet packet;
@@ -23,7 +23,7 @@ static __always_inline __u64 sum_of(__u64 word)
 	return (__u32)word + (word >> 32);
 }
 
-/* The full checksum, since the one that came may have been left to a device by a virtual link. */
+/* Computes the full checksum, because a virtual link may have left the received one to a device. */
 static __always_inline __u16 datagram_checksum(const __u32 local[4], const __u32 remote[4],
 					       const struct probe_datagram *datagram)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* TC egress of the TUN device: inner packets become tunnel packets, ordered probes real ones. */
+/* TC egress of the TUN device: encapsulates inner packets, and completes the probes that the daemon has ordered. */
 #include "copy.bpf.h"
 #include "parse.bpf.h"
 #include "ride.bpf.h"
@@ -20,7 +20,7 @@ struct outer_v6 {
 	(BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(struct tunnel_header)) |     \
 	 BPF_F_ADJ_ROOM_FIXED_GSO)
 
-/* 0: encapsulated; 1: untouched, since the kernel does not encapsulate this; -1: unusable. */
+/* 0: encapsulated; 1: unchanged, because the kernel cannot encapsulate it; -1: unusable. */
 static __always_inline int encapsulate_v4(struct __sk_buff *skb, const struct outer_ends *to,
 					  const struct tunnel_header *header, __u8 tos)
 {
@@ -55,9 +55,9 @@ static __always_inline int encapsulate_v6(struct __sk_buff *skb, const struct ou
 	return push_ethernet(skb, bpf_htons(ETH_P_IPV6)) ? -1 : 0;
 }
 
-/* The path of a packet of a flow, after one `via`; null if it is gone. A new path in the slot of an
- * old one does not count, and no packet goes over another host's path. `over`: the packet has left
- * before on the flow's own path, and nobody must learn from its second way. */
+/* The path of a flow's packet, after following one `via`; null if it is gone. A new path in the slot of an old one
+ * does not count, and no packet takes another host's path. `over`: the packet has already left on the flow's own
+ * path, and the receiver must not rebind the flow because of the second copy. */
 static __always_inline struct path_config *route(__u32 *slot, __u32 generation, __u8 *flags, int over)
 {
 	struct path_config *path = path_of(*slot), *via;
@@ -73,12 +73,13 @@ static __always_inline struct path_config *route(__u32 *slot, __u32 generation, 
 	return via && via->owner == path->owner ? via : 0;
 }
 
-/* Bytes that are added up at a time, and how many of these a packet has at most. */
+/* Bytes that are summed at a time, and the maximum number of such steps for a packet. */
 #define SUMMED 128
 #define SUMMED_TIMES (9216 / SUMMED)
 
-/* Fills in the UDP checksum of a data packet behind its frame header, for translators, which may drop packets without
- * one (RFC 7915, 4.5 and 5.1). It covers what a device would complete later, so nothing may be left to devices. */
+/* Fills in the UDP checksum of a data packet after its frame header, for translators, which may drop packets without
+ * one (RFC 7915, 4.5 and 5.1). The checksum covers fields that a device would complete later, so no checksum may be
+ * left to devices. */
 __noinline int fill_checksum(struct __sk_buff *skb, const struct outer_ends *to)
 {
 	__u8 bytes[SUMMED] ALIGNED = {};
@@ -113,7 +114,7 @@ __noinline int fill_checksum(struct __sk_buff *skb, const struct outer_ends *to)
 	return bpf_skb_store_bytes(skb, udp_at + offsetof(struct udphdr, check), &check, sizeof(check), 0);
 }
 
-/* `again`: the daemon has had it already, so passing it on would make a loop. `over`: see `route`. */
+/* `again`: the daemon has already had this packet, so passing it on would make a loop. `over`: see `route`. */
 static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int again, int over)
 {
 	struct tunnel_header header = { .version_type = HEADER_VERSION << 4 | TYPE_DATA };
@@ -144,7 +145,7 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	if (skb->gso_size && (checksums || inner.key.protocol != PROTO_TCP))
 		return again ? drop(DROP_ENCAPSULATION) : PASS;
 	if (checksums && !again)
-		return PASS; /* the daemon sends it again, with its own checksums complete */
+		return PASS; /* the daemon sends it again, with complete inner checksums */
 	if (path->flags & PATH_FOLLOWS_USE && is_to_be_copied(slot, now_ns))
 		keep_copy(skb, slot, now_ns);
 	amount = measure(skb, 0, len, &inner); /* adjust_room zeroes gso_segs */
@@ -212,7 +213,7 @@ static __always_inline int complete_request(struct probe_packet *packet,
 	return 0;
 }
 
-/* The same for a response that could not be sent when its request came, or that found no ride. */
+/* Completes a response that could not be sent when its request arrived, or that found no ride. */
 static __always_inline int complete_response(struct probe_packet *packet,
 					     const struct probe_order *order,
 					     const struct path_config *path,
@@ -233,7 +234,7 @@ static __always_inline int complete_response(struct probe_packet *packet,
 	return 0;
 }
 
-/* The same for a response that no request asked for. */
+/* Completes an unsolicited response. */
 static __always_inline int complete_unsolicited(struct probe_packet *packet,
 						const struct probe_order *order,
 						const struct path_config *path,
@@ -263,7 +264,7 @@ static __always_inline __u16 udp_checksum(const struct outer_ends *to, struct ud
 	return udp_check(sum);
 }
 
-/* `len`: of the UDP payload, the packet and zeros behind it. */
+/* `len` is the length of the UDP payload: the packet, and zeros after it. */
 static __always_inline int probe_v4(struct __sk_buff *skb, const struct outer_ends *to,
 				    struct probe_packet *packet, __u8 tos, __u32 len)
 {
@@ -320,7 +321,7 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 		len = bpf_ntohl(order.probe.t_sc) >> 16;
 	} else if (order.kind == KIND_RESPONSE) {
 		if (complete_response(&packet, &order, path, state))
-			return TC_ACT_SHOT; /* it found a ride */
+			return TC_ACT_SHOT; /* it has left on a data packet */
 	} else if (order.kind == KIND_REQUEST ? complete_request(&packet, &order, path, state)
 					      : complete_unsolicited(&packet, &order, path, state)) {
 		return drop(DROP_NO_REMOTE);
@@ -330,7 +331,7 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 				 : probe_v6(skb, &to, &packet, order.tos, len);
 	if (failed)
 		return drop(DROP_ENCAPSULATION);
-	if (order.kind != KIND_SIZE) /* it has no stamps */
+	if (order.kind != KIND_SIZE) /* a size test has no stamps */
 		mark_probe(skb, order.slot, sizeof(packet));
 	skb->mark = mark;
 	return send_to(order.slot, to.ifindex);

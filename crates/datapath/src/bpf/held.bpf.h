@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * A response that waits for a ride (docs/wire/tunnel-and-probe.md, "Rides"). It is not stored:
- * while GUARD_HELD is set, it is the answer to the newest request, whose fields are in the state.
- * Whoever clears that bit owns the response, and a request that arrives at the same instant loses
- * none:
+ * A response that waits for a ride (docs/wire/tunnel-and-probe.md, "Rides"). It is not stored: while GUARD_HELD is
+ * set, the response to the newest request is waiting, and its fields are in the state. The processor that clears
+ * the bit owns the response. No response is lost if a request arrives at the same instant:
  *
- * - The next request first becomes the newest, then takes the bit if it is set, then writes its own
- *   fields. So it can still read those of the response.
- * - A ride, and the sweep, copy the fields first, see that their request is still the newest, and
- *   take the bit last: then they own what they copied.
- * - Whoever sets the bit checks afterwards that its request is still the newest. So it sees a newer
- *   one that did not see the bit.
+ * - The next request first becomes the newest, then takes the bit if it is set, and then writes its own fields. It
+ *   can therefore still read the fields of the waiting response.
+ * - A ride, and the sweep, copy the fields first, check that their request is still the newest, and take the bit
+ *   last. They then own the copy.
+ * - A request that sets the bit checks afterwards that it is still the newest. It thereby notices a newer request
+ *   that did not see the bit.
  *
- * The number beside the bit says whose response it is. Loads are assumed to be done in order.
+ * The number beside the bit identifies the response. Loads are assumed to be ordered.
  */
 #ifndef SEGUE_HELD_H
 #define SEGUE_HELD_H
@@ -20,7 +19,7 @@
 #include "data.bpf.h"
 #include "probe.bpf.h"
 
-/* Which paths' responses wait, and until when; for the daemon's sweep. */
+/* The paths with a waiting response and its deadline, for the daemon's sweep. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1); /* set before loading */
@@ -38,12 +37,12 @@ static __always_inline int is_held(__u32 guard, __u32 seq)
 	return (guard & (GUARD_HELD | GUARD_NUMBER)) == held_bits(seq);
 }
 
-/* Takes the response to number `seq` if it waits. */
+/* Takes the response to number `seq` if it is waiting. */
 static __always_inline int take_held(struct path_state *state, __u32 seq)
 {
 	__u32 guard;
 
-	/* The rest of the word may change meanwhile, but not that often. */
+	/* Other bits of the word may change concurrently, but not this often. */
 	for (int i = 0; i < 4; i++) {
 		guard = *(volatile __u32 *)&state->guard;
 		if (!is_held(guard, seq))
@@ -54,8 +53,8 @@ static __always_inline int take_held(struct path_state *state, __u32 seq)
 	return 0;
 }
 
-/* How long a response may wait, in microseconds: T_KA as set or as the host states it, and only
- * briefly where detection follows use. */
+/* Longest wait of a response in microseconds: the smaller of the configured T_KA and the host's, and only briefly
+ * where detection follows use. */
 static __always_inline __u32 longest_wait(const struct path_config *path, __u64 newest)
 {
 	__u32 stated = (newest >> NEWEST_T_KA_SHIFT & 0xffff) * 1000, wait = path->t_ka_us;
@@ -67,8 +66,8 @@ static __always_inline __u32 longest_wait(const struct path_config *path, __u64 
 	return wait;
 }
 
-/* The request that is answered, as it came, except for the response's own fields, of which `r` is
- * filled. */
+/* The fields that the response copies from its request, and `r`; the other fields of the response are left unset.
+ * */
 static __always_inline void copy_held(const struct path_state *state, __u64 newest,
 				      struct probe_packet *packet)
 {
@@ -80,7 +79,8 @@ static __always_inline void copy_held(const struct path_state *state, __u64 newe
 	packet->probe.t_ka_ms = bpf_htons(newest >> NEWEST_T_KA_SHIFT & 0xffff);
 }
 
-/* Copies the waiting response, if there is one and the copy is consistent. Returns 0, or what `take_read` needs. */
+/* Copies the waiting response, if there is one and the copy is consistent. Returns the argument for `take_read`, or
+ * 0. */
 static __always_inline __u32 read_held(const struct path_state *state, struct probe_packet *packet,
 				       __u64 *received_ns)
 {
@@ -100,13 +100,13 @@ static __always_inline __u32 read_held(const struct path_state *state, struct pr
 	return guard;
 }
 
-/* Takes the response that was read; false if it is gone. */
+/* Takes the response that was copied; false if it is gone. */
 static __always_inline int take_read(struct path_state *state, __u32 guard)
 {
 	return __sync_val_compare_and_swap(&state->guard, guard, guard & ~GUARD_HELD) == guard;
 }
 
-/* Has the response that `copy_held` filled in sent alone, by the thread that takes events. */
+/* Makes the thread that reads events send the response from `copy_held` on its own. */
 static __always_inline void have_sent(__u32 slot, __u8 family, __u64 received_ns,
 				      const struct probe_packet *packet)
 {
@@ -128,8 +128,8 @@ static __always_inline void have_sent(__u32 slot, __u8 family, __u64 received_ns
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* Holds back the response to the newest request, number `seq`, if packets leave that could carry
- * it; false if it must leave at once. */
+/* Holds back the response to the newest request, number `seq`, if departing packets could carry it; false if it
+ * must leave at once. */
 static __noinline int hold(__u32 slot, const struct path_config *path,
 				struct path_state *state, __u64 at_ns, __u32 seq)
 {

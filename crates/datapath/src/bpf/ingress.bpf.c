@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* TC ingress of an access interface: tunnel packets become inner packets of the TUN device, requests
- * become responses. One program for interfaces with Ethernet frames, one for those without. */
+/* TC ingress of an access interface: decapsulates tunnel packets to the TUN device, and turns requests into
+ * responses. There is one program for interfaces with Ethernet frames and one for those without. */
 #include "arrive.bpf.h"
 #include "congestion.bpf.h"
 #include "parse.bpf.h"
 
-/* The programs that answer STAMP behind these, with and without a frame header. A tail call gives
- * them a stack of their own, and costs tunnel packets nothing. */
+/* The programs that answer STAMP after these, without and with a frame header. A tail call gives them their
+ * own stack, and adds no cost to tunnel packets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 2);
@@ -16,7 +16,7 @@ struct {
 	.values = { (void *)&segue_stamp_bare, (void *)&segue_stamp },
 };
 
-/* Whether an address is in one of an anchor's pools, assigned or not. */
+/* True if an address is in one of an anchor's pools, assigned or not. */
 static __always_inline int is_of_pool(const struct sign_of_life *alive, const __u32 address[4])
 {
 	for (int i = 0; i < POOLS; i++) {
@@ -31,8 +31,8 @@ static __always_inline int is_of_pool(const struct sign_of_life *alive, const __
 	return 0;
 }
 
-/* Whether the anchor's settings let a host begin a flow. An unassigned address of a pool counts as
- * another host's: a flow to it would still exist when that host comes. */
+/* True if the anchor's settings permit a host to begin a flow. An unassigned address of a pool is treated like
+ * another host's: a flow to it would still exist once a host gets the address. */
 static __always_inline int may_begin(const struct flow_key *arrived)
 {
 	struct inner_owner *to = bpf_map_lookup_elem(&segue_inner, arrived->dst);
@@ -51,8 +51,8 @@ static __always_inline int may_begin(const struct flow_key *arrived)
 	return !(alive->denied & asked);
 }
 
-/* Whether one more flow from this address is within its share, so that one host cannot push the
- * others' flows out of the table. */
+/* True if another flow from this address is within its share, which keeps one host from pushing the flows of
+ * others out of the table. */
 static __always_inline int has_share(struct inner_owner *from, __u64 now_ns)
 {
 	__u64 paid_ns = from->paid_ns;
@@ -67,7 +67,7 @@ static __always_inline int has_share(struct inner_owner *from, __u64 now_ns)
 	return 1;
 }
 
-/* Counts packets that came of a flow; `own` if over the path that it is bound to. */
+/* Counts received packets of a flow; `own` if they came over the path that it is bound to. */
 static __always_inline void count_received(struct flow_value *flow, const struct amount *amount,
 					   int own)
 {
@@ -93,8 +93,9 @@ static __noinline int count_flow(const struct flow_key *arrived, __u64 over,
 	return 0;
 }
 
-/* Binds the return direction of a flow to the path that it came over, unless it came `one_way`, and counts its
- * packets; -1, or a drop reason if the host may not begin it. What goes on, or answers, has a binding. */
+/* Binds the return direction of a flow to the path of its arrival, unless it came `one_way`, and counts its
+ * packets. Returns -1, or a drop reason if the host may not begin the flow. Flows in progress, and replies,
+ * have a binding already. */
 static __noinline int learn_flow(const struct flow_key *arrived, struct inner_owner *from,
 				 __u64 bound, const struct amount *amount, int one_way)
 {
@@ -133,8 +134,8 @@ static __noinline int learn_flow(const struct flow_key *arrived, struct inner_ow
 	return -1;
 }
 
-/* Whether a packet outside the tunnel goes to an inner address of this host or, at an anchor, comes
- * from one of its pools: somebody on the link forged it. */
+/* True if a packet outside the tunnel has an inner address of this host as its destination or, at an anchor,
+ * an address of its pools as its source: forged by a node on the link. */
 static __noinline int is_past_tunnel(struct __sk_buff *skb, __u32 link)
 {
 	struct sign_of_life *alive;
@@ -164,16 +165,17 @@ static __noinline int is_past_tunnel(struct __sk_buff *skb, __u32 link)
 	return !daemon_is_gone(bpf_ktime_get_coarse_ns());
 }
 
-/* Flags of a header in the lower byte, the age that it states in the upper one. */
+/* Flags of a header in the lower byte, its stated age in the upper one. */
 static __always_inline __u16 flags_and_age(const struct tunnel_header *header)
 {
 	return header->flags | header->age << 8;
 }
 
-/* Between two events of packets in one piece. */
+/* Minimum interval between two reports of unsegmented packets. */
 #define UNCUT_NS 10000000
 
-/* Several packets came in one piece that a device should have cut: only the first could be used. */
+/* Handles several packets that arrived as one piece and that a device should have segmented: only the first
+ * could be used. */
 static __noinline int uncut(__u32 slot)
 {
 	struct scratch *room = scratch();
@@ -186,8 +188,9 @@ static __noinline int uncut(__u32 slot)
 	return DROP_UNCUT;
 }
 
-/* Counts a packet of a path (a ride's count is `*received`) and decides whether it may enter; -1 if so,
- * else a drop reason. `generation`: as the packet's own cookie says, since the path may change meanwhile. */
+/* Counts a packet of a path (for a ride, `*received` has its count) and decides whether it may enter; -1 if
+ * so, otherwise a drop reason. `generation` is from the packet's own cookie, because the path may change
+ * concurrently. */
 static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 generation,
 				  const struct path_config *path, struct path_state *state,
 				  __u32 at, __u32 len, __u16 flags, struct inner *inner,
@@ -243,7 +246,7 @@ static __always_inline int decapsulate(struct __sk_buff *skb, const struct outer
 	return bpf_redirect(tun_ifindex, BPF_F_INGRESS);
 }
 
-/* A packet that the XDP program has checked and stripped. */
+/* Delivers a packet that the XDP program has checked and stripped. */
 static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, __u32 generation,
 					    __u16 flags)
 {
@@ -253,7 +256,7 @@ static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, _
 	__u32 received;
 	int reason;
 
-	/* It may have waited to be merged with others, and its slot may hold another path by now. */
+	/* The packet may have waited for GRO, and its slot may hold another path by now. */
 	if (!path || !state || !room || generation_of(path->rx_cookie) != generation)
 		return drop(DROP_UNKNOWN_INDEX);
 	__builtin_memset(&room->inner, 0, sizeof(room->inner));
@@ -269,7 +272,7 @@ static __always_inline __u8 type_of(const struct outer *outer)
 	return outer->header.version_type & 15;
 }
 
-/* `link`: bytes of frame header. */
+/* `link`: bytes of the frame header. */
 static __always_inline int receive(struct __sk_buff *skb, __u32 link)
 {
 	struct scratch *room = scratch();

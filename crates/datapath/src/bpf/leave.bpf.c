@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
  * TC egress of an access interface, the last hook before its driver. Probes come here from the TUN
- * device, over a route and a neighbour that had to be looked up or even solicited; their times are
- * set to this moment. They are complete before, and leave unchanged where this program is not
- * reached.
+ * device, after a route lookup and possibly a neighbour solicitation; this program sets their times
+ * to the actual departure. The probes are complete before, and leave unchanged if this program is
+ * not reached.
  */
 #include "common.bpf.h"
 #include "probe.bpf.h"
 
-/* Sets the time of departure, and how long the other end's stamp was held until then. */
+/* Updates the time of departure, and how long the peer's stamp was held until then. */
 static __always_inline void stamp_again(struct probe_packet *packet)
 {
 	__u8 type = packet->header.version_type & 15;
@@ -17,7 +17,7 @@ static __always_inline void stamp_again(struct probe_packet *packet)
 	__u32 before = bpf_ntohl(response ? packet->probe.t_ss : packet->probe.t_sc);
 	__u32 held = bpf_ntohl(packet->probe.dt), now = stamp_us(bpf_ktime_get_ns());
 
-	if (packet->probe.t_ss) /* else there is nothing to echo yet */
+	if (packet->probe.t_ss) /* otherwise there is nothing to echo yet */
 		packet->probe.dt = bpf_htonl(held + (now - before));
 	if (response)
 		packet->probe.t_ss = bpf_htonl(now);
@@ -45,7 +45,7 @@ int segue_leave(struct __sk_buff *skb)
 	stamp_again(&packet);
 	packet.mac = probe_mac(&packet, path->key0, path->key1);
 	change = bpf_csum_diff((void *)&before, sizeof(before), (void *)&packet, sizeof(packet), 0);
-	/* By difference: a ride has no checksum. */
+	/* Incremental update, because a ride has no checksum. */
 	if (bpf_skb_store_bytes(skb, at, &packet, sizeof(packet), BPF_F_RECOMPUTE_CSUM) ||
 	    bpf_l4_csum_replace(skb, at - sizeof(struct udphdr) + offsetof(struct udphdr, check), 0,
 				change, BPF_F_MARK_MANGLED_0))

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * The estimator of a path in integers: round-trip time, its averages and jitter, one-way loss in both
- * directions, round-trip loss. The procedures are those of segue_keepalive (rtt, loss, ewma), which
- * computes in floating point and is the reference; a test runs both over one trace.
+ * The path estimator in integer arithmetic: round-trip time, its averages and jitter, one-way loss in both directions,
+ * and round-trip loss. The procedures are the same as in segue_keepalive (rtt, loss, ewma), which uses floating point
+ * and is the reference; a test runs both on the same trace.
  *
- * Times are microseconds modulo 2^32. One probe of a path is taken at a time: of two that arrive at
- * once on two processors the caller admits only the newer, and a race between two different ones
- * costs one sample at most.
+ * Times are microseconds modulo 2^32. Probes of a path are processed one at a time: of two that arrive simultaneously
+ * on two processors the caller admits only the newer, and a race between two different ones costs at most one sample.
  */
 #ifndef SEGUE_MEASURE_H
 #define SEGUE_MEASURE_H
@@ -31,29 +30,29 @@ enum interval {
 	INTERVAL_GROWS_OLD, /* without a packet, so that its beginning leaves the clock's range */
 };
 
-/* What one probe says, in the machine's order. */
+/* The values of one probe, in the machine's byte order. */
 struct sample {
 	__u64 at_ns;
-	__u32 stamp;    /* this end's own that came back: t_Sc at a client, t_Ss at a server */
-	__u32 dt;       /* how long the other end held it */
+	__u32 stamp;    /* this end's own stamp, echoed: t_Sc at a client, t_Ss at a server */
+	__u32 dt;       /* how long the peer held it */
 	__u32 up_sent;  /* Sc */
 	__u32 up_received; /* Rs */
 	__u32 down_sent; /* Ss */
 	__u32 down_received; /* Rc */
-	__u32 down_us;  /* the time of the downlink counters */
+	__u32 down_us;  /* time of the downlink counters */
 	__u8 has_stamp;
 	__u8 has_up;
 	__u8 has_down;
 	__u8 late;      /* overtaken by a newer one: only its RTT is used */
 	__u8 question;  /* a question, or the answer to one: ends no interval */
-	__u8 echoed;    /* the downlink counters are those of the last response that came */
+	__u8 echoed;    /* the downlink counters are those of the last received response */
 };
 
-/* What the estimator must know about a path. */
+/* The estimator's parameters for a path. */
 struct pace {
 	__u32 t_l_us;     /* loss interval, less half a period for jitter */
-	__u16 n;          /* its probes */
-	__u8 early;       /* it may end sooner: segue_keepalive::loss::Pace */
+	__u16 n;          /* probes in a loss interval */
+	__u8 early;       /* the interval may end early: segue_keepalive::loss::Pace */
 	__u8 silence;     /* as in path_config */
 	__u8 deaf;        /* PATH_DEAF */
 };
@@ -80,11 +79,11 @@ static __always_inline __u64 weight(__u32 elapsed_us, __u64 rate)
 		return ONE;
 	whole = elapsed_us * (rate >> 32);
 	if (whole >> 16 >= 22)
-		return ONE; /* less than 2^-31 of the average stays */
+		return ONE; /* less than 2^-31 of the average remains */
 	x = (whole << 16) + (elapsed_us * (rate & 0xffffffff) >> 16);
 	if (x >> 32 >= 22)
 		return ONE;
-	/* e^-x = 2^(-n/16) e^-z with z below ln 2/16: the first from a table, a series for 1 - e^-z. */
+	/* e^-x = 2^(-n/16) e^-z with z below ln 2/16: a table gives the first factor, a series gives 1 - e^-z. */
 	n = (x >> 16) * (16 * LOG2E) >> 32;
 	if ((n * LN2 >> 4) > x)
 		n -= 1;
@@ -99,8 +98,8 @@ static __always_inline __u64 weight(__u32 elapsed_us, __u64 rate)
 	return n ? ONE - ((ONE - sum) >> (n & 63)) : sum;
 }
 
-/* Moves the average towards the sample `x`: eq. 13 with one time constant for each direction. Not static, so that the
- * verifier goes through it once and not once for each average. */
+/* Moves the average towards the sample `x`: eq. 13 with one time constant per direction. Not static, so that the
+ * verifier checks it once rather than once per average. */
 __noinline __u64 moved(__u64 average, __u64 x, __u32 elapsed_us, __u64 rise, __u64 fall)
 {
 	if (x > average)
@@ -108,14 +107,14 @@ __noinline __u64 moved(__u64 average, __u64 x, __u32 elapsed_us, __u64 rise, __u
 	return average - times(average - x, weight(elapsed_us, fall));
 }
 
-/* Whether a silence exceeds the range of signed differences of the clock. */
+/* True if a silence exceeds the range of signed clock differences. */
 static __always_inline int is_long(__u64 silence_ns)
 {
 	return silence_ns >= HALF_RANGE * 1000ULL;
 }
 
-/* Microseconds between two samples. The clock wraps after 71 minutes: an average that old no longer
- * matters, and `silence_ns` reveals the gap. */
+/* Microseconds between two samples. The clock wraps after 71 minutes; an average that old no longer matters, and
+ * `silence_ns` reveals the gap. */
 static __always_inline __u32 elapsed_since(__u32 at_us, __u32 last_us, __u64 silence_ns)
 {
 	if (is_long(silence_ns))
@@ -142,7 +141,7 @@ static __always_inline void take_rtt(struct path_state *state, const struct scal
 		state->rtt[1] = moved(state->rtt[1], x, elapsed, scale->rise[1], scale->fall[1]);
 		difference = rtt_us > state->rtt_last_us ? rtt_us - state->rtt_last_us
 							 : state->rtt_last_us - rtt_us;
-		/* RFC 3550, A.8: kept times sixteen, so that the gain of 1/16 loses nothing. */
+		/* RFC 3550, A.8: stored times sixteen, so that the gain of 1/16 loses no precision. */
 		state->jitter += difference - ((state->jitter + 8) >> 4);
 		if (rtt_us < state->rtt_min_us)
 			state->rtt_min_us = rtt_us;
@@ -155,8 +154,8 @@ static __always_inline void take_rtt(struct path_state *state, const struct scal
 	state->known |= KNOWN_RTT;
 }
 
-/* The RTT that a probe shows; 0 if it shows none. A gap of half the clock's range looks like a
- * negative one, and values below zero or above a minute are not believed. */
+/* The RTT measured by a probe; returns 0 if it has none. A gap of half the clock's range looks negative; negative
+ * values and values above a minute are discarded. */
 static __always_inline int rtt_of(const struct sample *sample, __u32 at_us, __u32 *rtt_us)
 {
 	__u32 total = at_us - sample->stamp;
@@ -168,7 +167,7 @@ static __always_inline int rtt_of(const struct sample *sample, __u32 at_us, __u3
 	return 1;
 }
 
-/* A share of 1 does not fit 32 bits. */
+/* Limits a share to 32 bits, which cannot hold a share of 1. */
 static __always_inline __u64 loss_of(__u64 share)
 {
 	return share >= ONE - 1 ? ONE - 2 : share;
@@ -193,12 +192,12 @@ static __always_inline void take_loss(struct loss *loss, __u8 *known, __u8 known
 	*known |= known_average;
 }
 
-/* Whether an interval ends with this probe, as segue_keepalive::loss::Pace says; `lasted_us` is modulo 2^32, and signed
- * when the silence is known. Not static, as above. */
+/* True if an interval ends with this probe, by the rule of segue_keepalive::loss::Pace; `lasted_us` is modulo 2^32, and
+ * signed when the silence is known. Not static: see `moved`. */
 __noinline int interval_ends(__u32 lasted_us, __u64 silence_ns, __u32 sent, __u32 t_l_us, int early)
 {
 	__u64 silence_us = silence_ns / 1000;
-	/* The clock gives its low bits, and the silence the others. */
+	/* The clock gives the low bits, and the silence the others. */
 	__s64 lasted = silence_us - (__s32)((__u32)silence_us - lasted_us);
 
 	if (!sent)
@@ -208,7 +207,7 @@ __noinline int interval_ends(__u32 lasted_us, __u64 silence_ns, __u32 sent, __u3
 	return INTERVAL_GOES_ON;
 }
 
-/* True if the interval is over and has packets. */
+/* True if the interval is over and contains packets. */
 static __always_inline int is_due(struct loss *loss, __u32 at_us, const struct pace *pace,
 				  __u64 silence_ns, __u32 in_interval)
 {
@@ -220,14 +219,14 @@ static __always_inline int is_due(struct loss *loss, __u32 at_us, const struct p
 	return found == INTERVAL_ENDS;
 }
 
-/* Share of `sent` that is missing, in units of 2^-32. */
+/* The missing share of `sent`, in units of 2^-32. */
 static __always_inline __u64 share_lost(__u32 sent, __u32 received)
 {
 	return received >= sent ? 0 : ((__u64)(sent - received) << 32) / sent;
 }
 
-/* In the lower half the loss of an interval, with the surplus of the one before, in units of 2^-32; in the upper half
- * its own surplus. Not static, as above. */
+/* In the lower half the loss of an interval, corrected by the surplus of the previous one, in units of 2^-32; in the
+ * upper half the surplus of this interval. Not static: see `moved`. */
 __noinline __u64 evaluate(__u32 sent, __u32 came, __u32 surplus)
 {
 	__u64 lost = sent ? loss_of(share_lost(sent, came + surplus)) : 0;
@@ -248,20 +247,21 @@ static __always_inline __u16 fit16(__u32 value)
 	return value > 0xffff ? 0xffff : value;
 }
 
-/* Whether a counter has grown by more than packets can have come in that time. */
+/* True if a counter has grown by more packets than can arrive in this time. */
 static __always_inline int too_many(__u32 grown, __u64 silence_ns)
 {
 	__u64 most;
 
 	if (grown <= COUNTER_SLACK)
-		return 0; /* as nearly always, without the division */
+		return 0; /* the usual case, without a division */
 	most = silence_ns / 1000 * MAX_PACKETS_PER_US + COUNTER_SLACK;
 	if (most > HALF_RANGE || silence_ns >> 40)
 		most = HALF_RANGE;
 	return grown > most;
 }
 
-/* The bits of `known` after a probe in an outage, and its microseconds of silence, of a `silence` not 0. */
+/* The bits of `known` after a probe in an outage, and the outage's silence in microseconds, for a `silence` other than
+ * 0. */
 _Static_assert(KNOWN_TURN == SILENCE_TURN, "told by the same bit");
 #define OUT_BITS (KNOWN_OUT | KNOWN_TURN)
 
@@ -278,15 +278,14 @@ static __always_inline __u64 silence_us(__u8 silence)
 	return sixteenth ? us * ((ONE - sixteenths[(16 - sixteenth) & 15]) >> 8) >> 23 : us;
 }
 
-/* Packets of one direction since the last probe, and how many of them came. */
+/* Packets sent in one direction since the last probe, and how many of them were received. */
 struct grown {
 	__u32 sent;
 	__u32 received;
 };
 
-/* In the lower half a part of the packets `sent`, without the last at least; in the upper half how
- * many of that part were received, the losses being divided evenly (segue_keepalive::loss). Not
- * static, so that the verifier goes through it once. */
+/* In the lower half a part of the packets `sent`, at least without the last; in the upper half how many packets of this
+ * part were received, dividing the losses evenly (segue_keepalive::loss). Not static: see `moved`. */
 __noinline __u64 part_of(__u32 sent, __u32 received, __u64 part, __u32 at_us)
 {
 	__u32 others = sent > 1 ? sent - 1 : 1, chance = at_us * 2654435761U;
@@ -305,13 +304,13 @@ static __always_inline struct grown kept_of(struct grown all, __u64 part, __u32 
 	return (struct grown){ .sent = kept, .received = kept >> 32 };
 }
 
-/* Postpones an interval by a time that does not belong to it. */
+/* Shifts an interval's start by a time that does not belong to it. */
 static __always_inline void put_off(struct loss *loss, __u32 time_us)
 {
 	loss->at_us += time_us;
 }
 
-/* Leaves what is lost while the path is declared down, and that time, out of the interval. */
+/* Excludes from the interval the packets and the time of the outage while the path is declared down. */
 static __always_inline void leave_out(struct loss *loss, __u8 known, const struct pace *pace,
 				      struct grown all, int echoed, __u32 at_us, __u64 silence_ns)
 {
@@ -323,7 +322,7 @@ static __always_inline void leave_out(struct loss *loss, __u8 known, const struc
 		/* While the host echoes the same values, neither packets nor time count. */
 		kept = kept_of(all, silence_us(pace->silence) / SILENCE_UNIT_US, at_us);
 	} else if (!out && echoed) {
-		kept = all; /* from before */
+		kept = all; /* from before the outage */
 	} else if (!out) {
 		passed_us = silence_us(pace->silence);
 		kept = passed_us < whole_us ? kept_of(all, all.sent * passed_us / whole_us, at_us)
@@ -338,7 +337,7 @@ static __always_inline void leave_out(struct loss *loss, __u8 known, const struc
 	put_off(loss, time_us);
 }
 
-/* One-way loss (section 4.2) from the counters that a probe brought, as they were at `of_us`. */
+/* One-way loss (section 4.2) from the counters of a probe, as they were at `of_us`. */
 static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 				      const struct scale *scale, const struct pace *pace,
 				      const struct sample *sample, __u32 of_us, int echoed,
@@ -376,9 +375,9 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 	loss->start_received = received;
 }
 
-/* Evaluates the round-trip loss (appendix III) of an interval that has had its requests, from a client's own counts:
- * requests sent, responses received. The surplus of responses to requests of an earlier interval is carried
- * over. `silence_ns` is the time without either. */
+/* Evaluates the round-trip loss (appendix III) of an interval whose requests have all been sent, from a client's own
+ * counts of requests sent and responses received. Surplus responses, to requests of an earlier interval, are carried
+ * over. `silence_ns` is the time without a request or a response. */
 static __always_inline void evaluate_round_trip(struct host_state *host, const struct scale *scale,
 						const struct pace *pace, __u32 at_us,
 						__u64 silence_ns, __u32 sent,
@@ -399,7 +398,7 @@ static __always_inline void evaluate_round_trip(struct host_state *host, const s
 	loss->start_received = came > in_interval ? received - (came - in_interval) : received;
 }
 
-/* With a response, the first of which gives the baseline. */
+/* Updates the round-trip loss with a response; the first one sets the baseline. */
 static __always_inline void take_round_trip(struct host_state *host, const struct scale *scale,
 					    const struct pace *pace, __u32 at_us,
 					    __u64 silence_ns, __u32 received)
@@ -416,7 +415,7 @@ static __always_inline void take_round_trip(struct host_state *host, const struc
 	begin_interval(loss, at_us);
 }
 
-/* How long nothing came before `at_ns`. `state->received_ns` still holds the time of the last probe. */
+/* Length of the silence before `at_ns`. `state->received_ns` still holds the time of the previous probe. */
 static __always_inline __u64 silence_before(const struct path_state *state, __u64 at_ns)
 {
 	__u64 silence_ns = at_ns - state->received_ns;
@@ -424,7 +423,7 @@ static __always_inline __u64 silence_before(const struct path_state *state, __u6
 	return (__s64)silence_ns < 0 || !state->received_ns ? 0 : silence_ns;
 }
 
-/* How long a host has neither sent a request nor had a response. */
+/* Time in which a host has neither sent a request nor received a response. */
 static __always_inline __u64 idle_before(const struct path_state *state,
 					 const struct host_state *host, __u64 at_ns)
 {
@@ -434,7 +433,7 @@ static __always_inline __u64 idle_before(const struct path_state *state,
 	return last_ns && at_ns > last_ns ? at_ns - last_ns : 0;
 }
 
-/* Takes a probe. */
+/* Updates the path's state with a probe. */
 static __always_inline void take_sample(struct path_state *state, const struct scale *scale,
 					const struct pace *pace, const struct sample *sample)
 {
@@ -445,9 +444,9 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 	if (sample->has_stamp && rtt_of(sample, at_us, &rtt_us))
 		take_rtt(state, scale, at_us, silence_ns, rtt_us);
 	else if (is_long(silence_ns))
-		state->rtt_at_us = at_us - HALF_RANGE / 2; /* long ago, also for the next one */
+		state->rtt_at_us = at_us - HALF_RANGE / 2; /* long ago, for the next sample too */
 	if (sample->late) {
-		/* The next silence is counted from here. */
+		/* The next silence starts here. */
 		if (pace->silence && (state->known & OUT_BITS) == out_bits(pace->silence)) {
 			put_off(&state->up, silence_ns / 1000);
 			put_off(&state->down, silence_ns / 1000);
@@ -463,7 +462,7 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 			  sample->down_received);
 	else if (is_long(silence_ns))
 		is_due(&state->down, at_us, pace, silence_ns, 0);
-	/* For a host that hears nothing it begins with the first echo that differs. */
+	/* For a host that hears nothing, the outage begins with the first echo that differs. */
 	if (pace->deaf && (state->known & OUT_BITS) != out_bits(pace->silence) &&
 	    state->down.sent == echoed)
 		return;
@@ -472,8 +471,8 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 		state->known |= out_bits(pace->silence);
 }
 
-/* Thresholds: the short RTT average is further from the long one than a quarter and 1 ms; a short
- * average of loss is above 2 %. Each is one bit of state; true if one changed. */
+/* Thresholds: the short RTT average differs from the long one by more than a quarter of the long one plus 1 ms; a short
+ * average of loss exceeds 2 %. Each is one bit of state; true if one has changed. */
 #define RTT_MARGIN (1000ULL << 32)
 #define LOSS_LIMIT 85899346U
 
@@ -498,7 +497,7 @@ static __always_inline int crosses(struct path_state *state)
 	return crosses_with(state, 0);
 }
 
-/* The same for a host, which may measure the loss of round trips. */
+/* The thresholds at a host, which may measure round-trip loss. */
 static __always_inline int crosses_at_host(struct path_state *state, const struct host_state *host)
 {
 	int lossy = host->known & KNOWN_UP_AVERAGE && host->round_trip.average[0] > LOSS_LIMIT;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* What the programs of every packet path use: their TUN device, the heartbeat, the counts of refused packets, addresses
+/* Shared by the programs of every datapath: the TUN device, the heartbeat, the counters of refused packets, addresses
  * and checksums. */
 #ifndef SEGUE_NODE_H
 #define SEGUE_NODE_H
@@ -27,12 +27,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "written for little-en
 #define PROTO_TCP 6
 #define ECN_MASK 3
 #define ECN_CE 3
-/* Keeps the compiler from joining comparisons of a length: Linux 6.1 learns its bounds only from one at a time, and
- * nothing from a comparison with zero. */
+/* Keeps the compiler from merging comparisons of a length: the verifier of Linux 6.1 learns bounds only from one
+ * comparison at a time, and none from a comparison with zero. */
 #define apart(value) asm volatile("" : "+r"(value))
 #define ALIGNED __attribute__((aligned(8)))
 
-/* Kernel 6.3 and later; the names are missing from older headers. */
+/* Linux 6.3 and later; older headers lack the names. */
 #define DECAP_L3_IPV4 (1ULL << 7)
 #define DECAP_L3_IPV6 (1ULL << 8)
 
@@ -63,7 +63,7 @@ static __always_inline void count(enum drop_reason reason)
 	__u64 *value = bpf_map_lookup_elem(&segue_drops, &key);
 
 	if (value)
-		*value += 1; /* per CPU, and TC programs do not nest on one */
+		*value += 1; /* per CPU, and TC programs do not nest on a CPU */
 }
 
 static __always_inline int drop(enum drop_reason reason)
@@ -72,7 +72,7 @@ static __always_inline int drop(enum drop_reason reason)
 	return TC_ACT_SHOT;
 }
 
-/* The daemon has given no sign of life for some seconds: act as if this program were absent. */
+/* True if the daemon has missed its heartbeats for some seconds: programs then behave as if they were absent. */
 static __always_inline int daemon_is_gone(__u64 now_ns)
 {
 	__u32 zero = 0;
@@ -116,7 +116,7 @@ static __always_inline __u16 fold(__u64 sum)
 	return (__u16)sum;
 }
 
-/* The sum of UDP's pseudo-header; `len`: of the datagram, network order. */
+/* Sum of the UDP pseudo-header; `len` is the length of the datagram in network order. */
 static __always_inline __u64 pseudo_sum(const __u32 local[4], const __u32 remote[4], __u16 len)
 {
 	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)len;
@@ -128,7 +128,7 @@ static __always_inline __u64 pseudo_sum(const __u32 local[4], const __u32 remote
 	return sum;
 }
 
-/* The UDP checksum of what adds up to `sum`: zero would mean that there is none. */
+/* The UDP checksum for a `sum`: never zero, which would mean that there is no checksum. */
 static __always_inline __u16 udp_check(__u64 sum)
 {
 	__u16 check = ~fold(sum);
@@ -147,7 +147,7 @@ static __always_inline __u16 ipv4_checksum(const struct iphdr *ip)
 	return ~fold(sum);
 }
 
-/* Puts a frame header without addresses in front; bpf_redirect_neigh fills the addresses in. */
+/* Prepends a frame header without addresses; bpf_redirect_neigh fills in the addresses. */
 static __always_inline int push_ethernet(struct __sk_buff *skb, __u16 ethertype)
 {
 	return bpf_skb_change_head(skb, ETH_HLEN, 0) ||

@@ -10,9 +10,9 @@ struct outer {
 	__u32 remote[4];
 	__u32 link;     /* bytes of frame header in front of the outer IP header */
 	__u32 at;       /* offset of the tunnel header */
-	__u32 payload;  /* bytes from the tunnel header on, by the UDP header */
+	__u32 payload;  /* bytes from the tunnel header on, according to the UDP header */
 	__u16 remote_port;
-	__u16 local_id; /* number of the destination, 0 if it is not ours */
+	__u16 local_id; /* number of the destination, 0 if it is not a local address */
 	__u8 family;
 	__u8 tos;
 	struct tunnel_header header;
@@ -21,7 +21,8 @@ struct outer {
 #define NOT_OURS -1
 #define TOO_SHORT 1
 
-/* Reads up to the tunnel header; 0, NOT_OURS or TOO_SHORT. `outer` must be all zero but for `link`. */
+/* Reads up to and including the tunnel header; 0, NOT_OURS or TOO_SHORT. `outer` must be all zero
+ * except for `link`. */
 static __always_inline int read_outer(struct __sk_buff *skb, struct outer *outer)
 {
 	struct udphdr udp;
@@ -65,7 +66,8 @@ static __always_inline int read_outer(struct __sk_buff *skb, struct outer *outer
 	return 0;
 }
 
-/* The checks of segue_wire::Header::parse in their order; a drop reason, or -1 for a good header. */
+/* The checks of segue_wire::Header::parse in the same order; a drop reason, or -1 for a valid header.
+ * */
 static __always_inline int check_header(const struct tunnel_header *header)
 {
 	__u8 type = header->version_type & 15;

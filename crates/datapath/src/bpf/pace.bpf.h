@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* What the estimator must know about a path, and what it does when a request leaves. */
+/* The estimator's parameters for a path, and its work when a request leaves. */
 #ifndef SEGUE_PACE_H
 #define SEGUE_PACE_H
 
 #include "common.bpf.h"
 #include "measure.bpf.h"
 
-/* The loss interval, with T_KA as the newest probe states it or as it is set, and whether it stands still. */
+/* The loss interval, from the T_KA of the newest probe or of the configuration, and whether it is suspended.
+ * */
 static __always_inline struct pace pace_of(const struct path_config *path, __u64 newest)
 {
 	__u32 ms = newest >> NEWEST_T_KA_SHIFT & 0xffff;
@@ -25,8 +26,8 @@ static __always_inline struct pace pace_of(const struct path_config *path, __u64
 	return pace;
 }
 
-/* Before a request leaves, or when it has just `left`: the round-trip loss of an interval that has
- * ended. So there is one even while nothing arrives (Patriarca et al., "When sending out a probe"). */
+/* Evaluates the round-trip loss of a finished interval before a request leaves, or when it has just `left`.
+ * So the loss is known even while nothing arrives (Patriarca et al., "When sending out a probe"). */
 static __noinline int measure_sending(struct path_state *state, struct host_state *host,
 				      const struct path_config *path, __u64 at_ns,
 				      __u32 left)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Reads an inner packet by the rules of segue_wire::flow. */
+/* Parses an inner packet by the rules of segue_wire::flow. */
 #ifndef SEGUE_PARSE_H
 #define SEGUE_PARSE_H
 
@@ -9,7 +9,7 @@
 
 struct inner {
 	struct flow_key key;
-	__u32 len;       /* by the packet's own header */
+	__u32 len;       /* according to the packet's own header */
 	__u32 transport; /* offset of the transport header within the packet */
 	__u8 tos;
 	__u8 version;
@@ -58,12 +58,12 @@ static __always_inline int parse_v4(struct __sk_buff *skb, __u32 at, __u32 len, 
 	return 0;
 }
 
-/* Whether a flow label is in the key beside ports, too. */
+/* True if the key contains the flow label even if it has ports. */
 #ifndef LABEL_BESIDE_PORTS
 #define LABEL_BESIDE_PORTS 0
 #endif
 
-/* Follows the extension headers; true where ports may follow at `inner->transport`. */
+/* Follows the extension headers; true if ports may follow at `inner->transport`. */
 static __always_inline int skip_extensions(struct __sk_buff *skb, __u32 at, struct inner *inner)
 {
 	for (int i = 0; i < MAX_EXTENSIONS; i++) {
@@ -112,7 +112,7 @@ static __always_inline int parse_v6(struct __sk_buff *skb, __u32 at, __u32 len, 
 	return 0;
 }
 
-/* Reads the packet of `len` bytes at `at`; 0 if it is valid. `inner` must be all zero. */
+/* Parses the packet of `len` bytes at `at`; 0 if it is valid. `inner` must be all zero. */
 static __always_inline int parse_inner(struct __sk_buff *skb, __u32 at, __u32 len,
 				       struct inner *inner)
 {
@@ -128,7 +128,6 @@ static __always_inline int parse_inner(struct __sk_buff *skb, __u32 at, __u32 le
 	return -1;
 }
 
-/* A packet as it is on the wire. */
 /* The flow of packets in the other direction; `key` must be all zero. */
 static __always_inline void reverse(struct flow_key *key, const struct flow_key *arrived)
 {
@@ -146,9 +145,9 @@ struct amount {
 };
 
 /*
- * How many packets and inner bytes a packet is on the wire: a super-packet is cut to `gso_segs`, each
- * with its own copy of the headers. Where the kernel gives no number (super-packets that came
- * through user space), it follows from the lengths.
+ * The number of packets and inner bytes of a packet on the wire: a super-packet is cut into
+ * `gso_segs` packets, each with a copy of the headers. Where the kernel does not give this number
+ * (for super-packets that came through user space), it is computed from the lengths.
  */
 static __always_inline struct amount measure(struct __sk_buff *skb, __u32 at, __u32 len,
 					     const struct inner *inner)

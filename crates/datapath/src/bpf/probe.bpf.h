@@ -34,7 +34,7 @@
 #define MAC_WORDS 6
 
 /* SipHash-2-4 (Aumasson, Bernstein 2012) over the first 48 bytes of a probe packet. `unrolled` is faster
- * where the words are in registers, and takes more stack. */
+ * if the words are in registers, and uses more stack. */
 static __always_inline __u64 words_mac(const __u64 word[MAC_WORDS], __u64 key0, __u64 key1,
 				       int unrolled)
 {
@@ -63,13 +63,13 @@ static __always_inline __u64 probe_mac(const struct probe_packet *packet, __u64 
 	return words_mac((const void *)packet, key0, key1, 0);
 }
 
-/* What a request or response by itself adds to the counters: a question and its answer nothing. */
+/* How much a request or response itself adds to the counters: 1, or 0 for a question and its answer. */
 static __always_inline __u32 packet_count(const struct tunnel_header *header)
 {
 	return !(header->flags & FLAG_QUESTION);
 }
 
-/* Whether a probe is a question or answers one; none that rides does. */
+/* True if a probe is a question or answers one; a ride is neither. */
 static __always_inline __u8 is_question(const struct tunnel_header *header)
 {
 	return (header->version_type & 15) != TYPE_RIDE && header->flags & FLAG_QUESTION;

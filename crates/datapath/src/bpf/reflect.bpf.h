@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Answers a request in its frame, in an anchor's XDP program. Only clearly valid requests are
- * taken; the rest passes unchanged, and the TC program refuses it, counts it, or holds its
- * response. */
+/* Answers a request within its frame, in an anchor's XDP program. Only clearly valid requests are handled;
+ * everything else passes unchanged, and the TC program refuses it, counts it, or holds its response. */
 #ifndef SEGUE_REFLECT_H
 #define SEGUE_REFLECT_H
 
@@ -22,7 +21,7 @@ static __always_inline void turn_ethernet_round(struct ethhdr *eth)
 	half[5] = rest;
 }
 
-/* Enters a request into the state; false if another copy was faster. */
+/* Records a request in the state; false if another copy was faster. */
 static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifindex,
 				const struct path_config *path, struct path_state *state,
 				const struct probe_packet *packet, __u64 at_ns, __u32 *received,
@@ -43,23 +42,23 @@ static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifi
 	return 1;
 }
 
-/* Within the words of a probe packet, as this machine reads them. */
+/* Masks within the words of a probe packet, in this machine's byte order. */
 #define K_OF_WORD (0xffULL << 16)
 #define T_KA_OF_WORD (0xffffULL << 48)
 
 _Static_assert(__builtin_offsetof(struct tunnel_header, k) == 2, "K in the first word");
 _Static_assert(__builtin_offsetof(struct probe_packet, probe.t_ka_ms) == 5 * 8 + 6, "T_KA in the sixth");
 
-/* Turns the request into its response, except for the addresses. It leaves within the microsecond
- * in which it came, so that one reading of the clock serves for both stamps. */
+/* Turns the request into its response, except for the addresses. The response leaves in the same microsecond
+ * as the request arrives, so one clock reading serves for both stamps. */
 static __always_inline void respond(const struct outer *outer, const struct path_config *path,
 				    struct path_state *state, struct probe_datagram *datagram,
 				    __u64 at_ns, __u32 received, __u32 challenge)
 {
 	__u64 *packet = (void *)&datagram->packet;
 	__u32 sent = __sync_fetch_and_add(&state->tx_packets, 1) + 1;
-	/* Writes whole words, since the authenticator would read partly written ones slowly. K, the
-	 * number, t_Sc, Sc and T_KA of the request stay. */
+	/* Writes whole words, because the authenticator would be slow to read partly written ones. K, the
+	 * number, t_Sc, Sc and T_KA of the request are kept. */
 	__u64 word[MAC_WORDS] = {
 		(HEADER_VERSION << 4 | TYPE_RESPONSE) | (packet[0] & K_OF_WORD) |
 			(__u64)path->tx_index << 32,
@@ -81,8 +80,8 @@ static __always_inline void respond(const struct outer *outer, const struct path
 		datagram->udp.check = datagram_checksum(outer->local, outer->remote, datagram);
 }
 
-/* True if the datagram, which is for our port, was a valid request; then it has become the response. `outer`
- * has both addresses and the family. */
+/* True if the datagram, which is for our port, was a valid request and has been turned into the response.
+ * `outer` has both addresses and the family. */
 static __always_inline int reflect(struct xdp_md *ctx, struct outer *outer,
 				   struct probe_datagram *datagram)
 {
@@ -155,7 +154,7 @@ static __always_inline int reflect_v6(struct xdp_md *ctx, struct ethhdr *eth)
 	return XDP_TX;
 }
 
-/* Whether a frame's tunnel header says that it is a request. */
+/* True if a frame's tunnel header declares a request. */
 static __always_inline int is_request(__u8 version_type)
 {
 	return is_anchor && version_type == (HEADER_VERSION << 4 | TYPE_REQUEST);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* The reflector alone, for a machine that has no tunnels: STAMP on one port, the compact probe without a
- * key on another (`port`, 0 for none). The rest passes to the sockets in user space. */
+/* A reflector for machines without tunnels: STAMP on one port, and the compact probe without a key on
+ * another (`port`, 0 for none). Other packets pass to the sockets in user space. */
 #include <stddef.h>
 
 #include "stamp.bpf.h"
 
 #define PROBE_SESSIONS 10000
-#define NUMBERS 32 /* numbers up to the newest that are remembered */
+#define NUMBERS 32 /* how many of the newest numbers are remembered */
 
-/* A client draws both at random. */
+/* A client draws both values at random. */
 struct probe_session_id {
 	__u64 cookie;
 	__u32 index;
@@ -16,12 +16,13 @@ struct probe_session_id {
 };
 
 struct probe_session {
-	__u64 numbers; /* the newest in the upper half; in the lower, bit n: the one n before it came */
+	/* the newest in the upper half; in the lower half, bit n is set if number newest - n arrived */
+	__u64 numbers;
 	__u32 received;
 	__u32 sent;
 };
 
-/* A new one replaces the one silent for longest. */
+/* A new session replaces the one with the longest silence. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, PROBE_SESSIONS);
@@ -40,8 +41,8 @@ static __always_inline struct probe_session *session_of(const struct tunnel_head
 	return bpf_map_lookup_elem(&probe_sessions, &id);
 }
 
-/* Records a request's number; false if it came before or is too old to tell. A second answer would
- * hide a loss in the counters. */
+/* Records a request's number; false if it is a duplicate, or too old to be recognised as one. A second
+ * answer would hide a loss in the counters. */
 static __always_inline int is_first(struct probe_session *session, __u32 seq)
 {
 	for (int i = 0; i < 4; i++) {
@@ -59,10 +60,11 @@ static __always_inline int is_first(struct probe_session *session, __u32 seq)
 		if (__sync_val_compare_and_swap(&session->numbers, last, next) == last)
 			return 1;
 	}
-	return 0; /* lost, as on any busy machine */
+	return 0; /* not answered, like any packet lost on a busy machine */
 }
 
-/* Answers a valid request without key and flags. The verdict, or PASS for what is not this program's. */
+/* Answers a valid request without key and flags. Returns the verdict, or PASS for packets that this
+ * program does not handle. */
 static __always_inline int answer_probe(struct __sk_buff *skb, const struct stamp_outer *outer)
 {
 	struct probe_packet request ALIGNED, reply ALIGNED;
@@ -91,7 +93,8 @@ static __always_inline int answer_probe(struct __sk_buff *skb, const struct stam
 		return TC_ACT_SHOT;
 	reply = request;
 	reply.header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
-	/* Bit 0: the client is heard. The others would say how late answers leave, which is not known. */
+	/* Bit 0: the client is heard. The other bits would state how late answers leave, which is
+	 * unknown. */
 	reply.probe.heard = bpf_htons(1);
 	reply.probe.r = bpf_htonl(__sync_fetch_and_add(&session->received, 1) + 1);
 	reply.probe.ss = bpf_htonl(__sync_fetch_and_add(&session->sent, 1) + 1);
@@ -119,7 +122,7 @@ int segue_reflect(struct __sk_buff *skb)
 	return reflect(skb, ETH_HLEN);
 }
 
-/* For interfaces without frame header. */
+/* For interfaces without a frame header. */
 SEC("tc")
 int segue_reflect_bare(struct __sk_buff *skb)
 {

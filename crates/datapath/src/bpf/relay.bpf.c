@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* The relay: packets that routes lead to its TUN device go into tunnels or out of links, what comes out of tunnels
- * arrives at that device. TC egress of the TUN device, TC ingress of the interfaces that tunnels use. */
+/* The relay: packets routed to its TUN device go into tunnels or out of links, and packets from tunnels arrive at
+ * that device. TC egress of the TUN device, and TC ingress of the interfaces that tunnels use. */
 #include <stddef.h>
 #include <linux/types.h>
 
@@ -32,7 +32,7 @@ struct {
 	__type(value, __u32);
 } relay_sources SEC(".maps");
 
-/* The checked links: those with a source. */
+/* The checked links: those with at least one source. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -56,7 +56,7 @@ struct {
 	__type(value, struct relay_exit);
 } relay_prefixes SEC(".maps");
 
-/* Prefixes of hosts that are counted, each as one of destinations. */
+/* Counters of host prefixes, each stored as a prefix of destinations. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 1);
@@ -65,10 +65,10 @@ struct {
 	__type(value, struct relay_count);
 } relay_counts SEC(".maps");
 
-/* enum relay_counted: set before loading, so that nothing is left of what is not counted. */
+/* enum relay_counted. Set before loading, so that code of disabled counters is removed. */
 const volatile __u32 counted = COUNT_NOTHING;
 
-/* How many packets user space was given of each queue; how many of them it has given back, or dropped. */
+/* Packets passed to user space from each queue, and how many of them it has given back or dropped. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, QUEUES);
@@ -90,7 +90,7 @@ struct {
 	__uint(max_entries, 1 << 18);
 } relay_messages SEC(".maps");
 
-/* So that the Rust types of what is in no map are generated too. */
+/* Makes libbpf-cargo also generate the Rust types that no map uses. */
 const volatile enum relay_form type_of_form = FORM_IP;
 const volatile enum relay_direction type_of_direction = RELAY_TO;
 const volatile enum relay_exit_kind type_of_exit = EXIT_NONE;

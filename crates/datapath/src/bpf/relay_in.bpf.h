@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Packets that come out of the relay's tunnels. */
+/* Packets that arrive through the relay's tunnels. */
 
-#define ENCAPSULATION_LIMIT 4 /* RFC 2473, 4.1.1: a destination option, which Linux puts in by default */
+#define ENCAPSULATION_LIMIT 4 /* RFC 2473, 4.1.1: a destination option that Linux adds by default */
 
 struct arrived {
 	struct relay_end end;
@@ -9,10 +9,10 @@ struct arrived {
 	__u32 inner; /* offset of the inner packet */
 	__u8 tos;
 	__u8 family;
-	__u8 next; /* protocol behind the IP header */
+	__u8 next; /* protocol after the IP header */
 };
 
-/* Whether a GRE header is one that these tunnels use: no checksum, no sequence number. */
+/* True if a GRE header has the form that these tunnels use: no checksum, no sequence number. */
 static __always_inline int read_gre(struct __sk_buff *skb, struct arrived *in)
 {
 	struct gre gre = {};
@@ -32,7 +32,7 @@ static __always_inline int read_gre(struct __sk_buff *skb, struct arrived *in)
 	return 0;
 }
 
-/* What is no IP packet is for whoever has a socket there. */
+/* Payloads other than IP are for a socket that listens on the port. */
 static __always_inline int read_udp(struct __sk_buff *skb, struct arrived *in)
 {
 	struct udphdr udp;
@@ -48,7 +48,8 @@ static __always_inline int read_udp(struct __sk_buff *skb, struct arrived *in)
 	return 0;
 }
 
-/* Reads what is in front of the inner packet; 0 if it may be a tunnel's. `in` must be all zero but for `link`. */
+/* Reads the headers before the inner packet; 0 if it may belong to a tunnel. `in` must be all zero except for
+ * `link`. */
 static __always_inline int read_front(struct __sk_buff *skb, struct arrived *in)
 {
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
@@ -91,13 +92,13 @@ static __always_inline int read_front(struct __sk_buff *skb, struct arrived *in)
 	return in->next == NEXT_IPV4 || in->next == NEXT_IPV6 ? 0 : -1;
 }
 
-/* Whether there may be home addresses in front of what a packet carries. */
+/* True if a packet may have headers with home addresses. */
 static __always_inline int may_be_optimized(const struct arrived *in)
 {
 	return in->family == 6 && (in->next == NEXT_ROUTING || in->next == NEXT_OPTIONS);
 }
 
-/* Counts what came of a flow that has a binding of its own. */
+/* Counts received packets of a flow that has its own binding. */
 static __noinline int count_flow(const struct flow_key *arrived, const struct amount *amount)
 {
 	struct flow_key key = {};
@@ -132,7 +133,7 @@ static __always_inline int take_out(struct __sk_buff *skb, const struct arrived 
 	return bpf_redirect(tun_ifindex, BPF_F_INGRESS);
 }
 
-/* `link`: bytes of frame header. */
+/* `link`: bytes of the frame header. */
 static __always_inline int arrive(struct __sk_buff *skb, __u32 link)
 {
 	struct arrived in ALIGNED = { .link = link };
@@ -154,7 +155,7 @@ static __always_inline int arrive(struct __sk_buff *skb, __u32 link)
 	len = skb->len - in.inner;
 	if ((__s32)len <= 0 || parse_inner(skb, in.inner, len, &inner))
 		return drop(DROP_INNER_PACKET);
-	/* Only UDP is cut into pieces that no device has put together: see DROP_UNCUT. */
+	/* Only UDP super-packets may consist of segments that no device has merged: see DROP_UNCUT. */
 	if (skb->gso_size && in.end.form == FORM_UDP && inner.len < len)
 		return drop(DROP_UNCUT);
 	if (stays_here(&inner) || !may_come_from(*slot, &inner))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /* Route optimization (RFC 6275): home addresses in a Home Address option (6.3) and a type 2 routing header (6.4), and
- * messages with them, which this kernel refuses before any socket sees them. */
+ * messages with these headers, which this kernel refuses before a socket can receive them. */
 
 #define NEXT_ROUTING 43
 #define NEXT_OPTIONS 60
@@ -8,7 +8,7 @@
 #define NEXT_MOBILITY 135
 #define HOME_ADDRESS 0xc9
 
-/* A Destination Options header with a Home Address option alone; the padding aligns it (8n + 6). */
+/* A Destination Options header that contains only a Home Address option; the padding aligns the option (8n + 6). */
 struct home_option {
 	__u8 next;
 	__u8 len;
@@ -32,7 +32,7 @@ static __always_inline int is_given(const __u32 address[4])
 	return (address[0] | address[1] | address[2] | address[3]) != 0;
 }
 
-/* 0: done; 1: untouched, since the kernel does not take it; -1: unusable. */
+/* 0: done; 1: unchanged, because the kernel refuses the change; -1: unusable. */
 static __always_inline int put_home_away(struct __sk_buff *skb, const struct relay_tunnel *tunnel)
 {
 	int to_peer = is_given(tunnel->peer), from_home = is_given(tunnel->home);
@@ -43,7 +43,7 @@ static __always_inline int put_home_away(struct __sk_buff *skb, const struct rel
 	__u32 room = (to_peer + from_home) * sizeof(option), at = sizeof(struct ipv6hdr);
 	struct ipv6hdr ip;
 
-	/* Behind hop-by-hop options would be their place; nobody needs that. */
+	/* With hop-by-hop options the headers would have to follow them; such packets are not supported. */
 	if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)) || ip.version != 6 || !ip.nexthdr ||
 	    (from_home && !same_address(ip.saddr.s6_addr32, tunnel->home)) ||
 	    (to_peer && !same_address(ip.daddr.s6_addr32, tunnel->peer)))
@@ -73,14 +73,14 @@ static __always_inline int put_home_away(struct __sk_buff *skb, const struct rel
 	return push_ethernet(skb, bpf_htons(ETH_P_IPV6)) ? -1 : 0;
 }
 
-/* What of a packet is in its home addresses. */
+/* The home addresses of a packet. */
 struct homes {
 	struct relay_end end;
-	__u32 len;  /* bytes of their headers */
-	__u8 next; /* behind them */
+	__u32 len;  /* total bytes of their headers */
+	__u8 next; /* protocol after them */
 };
 
-/* Reads the headers behind an IPv6 header at `link`; 0 if there is a home address. `homes` must be all zero. */
+/* Reads the headers after an IPv6 header at `link`; 0 if there is a home address. `homes` must be all zero. */
 static __always_inline int read_homes(struct __sk_buff *skb, __u32 link, const struct ipv6hdr *ip,
 				      struct homes *homes)
 {
@@ -112,7 +112,7 @@ static __always_inline int read_homes(struct __sk_buff *skb, __u32 link, const s
 	return 0;
 }
 
-/* Gives the daemon a packet. */
+/* Passes a packet to the daemon. */
 static __always_inline int give_to_daemon(struct __sk_buff *skb, __u32 link)
 {
 	struct relay_message *message;
@@ -144,7 +144,7 @@ static __always_inline int is_own(const __u32 address[4])
 	return bpf_map_lookup_elem(&relay_locals, &key) != 0;
 }
 
-/* A packet with a home address: data of a binding, a message for the daemon, or not for this node. */
+/* Handles a packet with a home address: data of a binding, a message for the daemon, or a packet for another node. */
 static __always_inline int arrive_optimized(struct __sk_buff *skb, __u32 link)
 {
 	struct homes homes ALIGNED = {};
@@ -164,7 +164,8 @@ static __always_inline int arrive_optimized(struct __sk_buff *skb, __u32 link)
 			return PASS;
 		if (homes.next == NEXT_MOBILITY || homes.next == NEXT_ICMPV6)
 			return give_to_daemon(skb, link);
-		/* The kernel answers a routing header that is not ours; to an option without a binding the daemon does. */
+		/* The kernel answers a routing header that is not ours; the daemon answers an option without a binding.
+		 * */
 		if (!is_given(homes.end.peer))
 			return PASS;
 		count(DROP_NO_BINDING);

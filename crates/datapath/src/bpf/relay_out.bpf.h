@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /* Packets that leave through the relay's TUN device. */
 
-#define ALL_BITS 192 /* in front of an address, and its own */
+#define ALL_BITS 192 /* 64 bits before the address, and the address */
 #define GRE_KEY bpf_htons(0x2000)
 #define NEXT_IPV4 4
 #define NEXT_IPV6 41
@@ -34,7 +34,7 @@ static __always_inline struct relay_exit *exit_from(const struct inner *inner)
 	return exit_of_prefix(RELAY_FROM, inner->version, inner->key.src);
 }
 
-/* Where a packet goes; null if nothing says so. `checked`: it came over a checked link. */
+/* The exit of a packet; null if it has no binding. `checked`: it came over a checked link. */
 static __always_inline struct relay_exit *exit_of(const struct inner *inner, int checked)
 {
 	struct relay_exit *exit = bpf_map_lookup_elem(&relay_flows, &inner->key);
@@ -47,8 +47,8 @@ static __always_inline struct relay_exit *exit_of(const struct inner *inner, int
 	return checked ? exit_to(inner) : exit_from(inner);
 }
 
-/* Whether a packet that the node forwards may have its source. What came out of tunnels was checked there. Over a
- * link without sources come packets of the rest of the world, and none of ours: whose destination is a binding's
+/* True if a forwarded packet may have its source. Packets from tunnels were checked on arrival. Links without sources
+ * connect to the rest of the world and must not bring packets from our hosts: a source address to which a binding leads
  * is behind a tunnel or a checked link. */
 static __always_inline int has_good_source(__u32 link, const struct inner *inner, int *checked)
 {
@@ -61,7 +61,7 @@ static __always_inline int has_good_source(__u32 link, const struct inner *inner
 	       !may_come_from(ANY_LINK, inner);
 }
 
-/* The count of a host with this address, if it is counted. */
+/* The counters of the host prefix that contains this address; null if it is not counted. */
 static __always_inline struct relay_count *count_of(__u8 family, const __u32 address[4])
 {
 	struct relay_prefix key = { .bits = ALL_BITS, .direction = RELAY_TO, .family = family };
@@ -96,7 +96,7 @@ struct gre {
 	__u32 key; /* only with GRE_KEY */
 } __attribute__((packed));
 
-/* What is between the outer IP header and the inner packet. */
+/* The headers between the outer IP header and the inner packet. */
 union shim {
 	struct gre gre;
 	struct udphdr udp;
@@ -112,7 +112,7 @@ struct outer_head_v6 {
 	union shim shim;
 } __attribute__((packed));
 
-/* Its bytes. */
+/* Size of the shim in bytes. */
 static __always_inline __u32 shim_of(const struct relay_tunnel *tunnel)
 {
 	if (tunnel->form == FORM_UDP)
@@ -122,7 +122,7 @@ static __always_inline __u32 shim_of(const struct relay_tunnel *tunnel)
 	return 0;
 }
 
-/* adjust_room's flags beside those of the outer family. */
+/* Flags of adjust_room, without those of the outer family. */
 static __always_inline __u64 shim_flags(const struct relay_tunnel *tunnel)
 {
 	if (tunnel->form == FORM_UDP)
@@ -141,7 +141,7 @@ static __always_inline __u8 next_header(const struct relay_tunnel *tunnel, __u8 
 	return version == 4 ? NEXT_IPV4 : NEXT_IPV6;
 }
 
-/* `len`: of the inner packet. UDP has no checksum: RFC 768, and RFC 6935 for tunnels over IPv6. */
+/* `len` is the length of the inner packet. UDP has no checksum: RFC 768, and RFC 6935 for tunnels over IPv6. */
 static __always_inline void fill_shim(union shim *shim, const struct relay_tunnel *tunnel,
 				      __u8 version, __u32 len)
 {
@@ -156,13 +156,13 @@ static __always_inline void fill_shim(union shim *shim, const struct relay_tunne
 	shim->gre.key = tunnel->key;
 }
 
-/* Writes an IP header of `ip` bytes and a shim, and a frame header in front; 0 or -1. */
+/* Writes an IP header of `ip` bytes and a shim, and prepends a frame header; 0 or -1. */
 static __always_inline int put_head(struct __sk_buff *skb, void *head, __u32 ip, __u32 shim,
 				    __u16 ethertype)
 {
 	int failed;
 
-	/* The lengths must be constants for the verifier. */
+	/* The verifier requires constant lengths. */
 	if (shim == 8)
 		failed = bpf_skb_store_bytes(skb, 0, head, ip + 8, 0);
 	else if (shim == 4)
@@ -172,7 +172,7 @@ static __always_inline int put_head(struct __sk_buff *skb, void *head, __u32 ip,
 	return failed || push_ethernet(skb, bpf_htons(ethertype)) ? -1 : 0;
 }
 
-/* 0: encapsulated; 1: untouched, since the kernel does not encapsulate this; -1: unusable. */
+/* 0: encapsulated; 1: unchanged, because the kernel cannot encapsulate it; -1: unusable. */
 static __always_inline int put_in_v4(struct __sk_buff *skb, const struct relay_tunnel *tunnel,
 				     const struct inner *inner)
 {
@@ -217,16 +217,16 @@ static __always_inline int put_in_v6(struct __sk_buff *skb, const struct relay_t
 	return put_head(skb, &head, sizeof(head.ip), shim, ETH_P_IPV6);
 }
 
-/* Sends a packet with a frame header over an interface to the next hop, in a word of four for IPv4.
+/* Sends a packet with a frame header over an interface to the next hop, which is in the last word for IPv4.
  *
- * A packet keeps the route that led it here. If it waits until the kernel knows the neighbour, it would leave as that route
- * says: without a frame header. So it gets another: metadata, which is no route. For the same reason the next hop is always
- * given: a look-up could find that route again, or another interface's router. */
+ * A packet keeps the route that led it here. If it has to wait for neighbour resolution, it would leave by that route,
+ * without a frame header. Attaching tunnel metadata replaces the route. For the same reason the next hop is always
+ * given: a lookup could return that route again, or another interface's router. */
 static __always_inline int send_over(struct __sk_buff *skb, __u32 ifindex, __u8 family,
 				     const __u32 to[4])
 {
 	struct bpf_redir_neigh next = {};
-	__u64 none = 0; /* the shortest key there is */
+	__u64 none = 0; /* the shortest valid key */
 
 	if (bpf_skb_set_tunnel_key(skb, (void *)&none, sizeof(none), 0))
 		return drop(DROP_ENCAPSULATION);
@@ -240,7 +240,7 @@ static __always_inline int send_over(struct __sk_buff *skb, __u32 ifindex, __u8 
 	return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
 }
 
-/* `again`: the daemon has had the packet, so passing it on would make a loop. */
+/* `again`: the daemon has had this packet, so passing it on would make a loop. */
 static __always_inline int into_tunnel(struct __sk_buff *skb, struct relay_tunnel *tunnel,
 				       const struct inner *inner, struct amount amount, int again)
 {
@@ -274,8 +274,8 @@ static __always_inline int out_of_link(struct __sk_buff *skb, const struct relay
 	return send_over(skb, exit->number, inner->version, inner->key.dst);
 }
 
-/* The exit of a packet whose traffic is held; EXIT_HOLD if it goes to user space. A packet that comes while what was
- * held is released goes straight only if user space has none of those before it. */
+/* The exit of a packet whose traffic is held; EXIT_HOLD if it goes to user space. During a release a packet is sent
+ * directly only if user space has none of the earlier packets left. */
 static __always_inline int held_exit(struct __sk_buff *skb, const struct relay_exit *exit,
 				     const struct inner *inner, int again)
 {
@@ -291,12 +291,12 @@ static __always_inline int held_exit(struct __sk_buff *skb, const struct relay_e
 	}
 	if (exit->release && (__s32)(*(volatile __u32 *)passed - *(volatile __u32 *)returned) <= 0)
 		return exit->release;
-	/* The device cuts what is not TCP. */
+	/* The device segments super-packets other than TCP. */
 	__sync_fetch_and_add(passed, skb->gso_segs && inner->key.protocol != PROTO_TCP ? skb->gso_segs : 1);
 	return EXIT_HOLD;
 }
 
-/* Multicast and what is of this link alone: no traffic of hosts. */
+/* True if a packet is multicast or link-local: not traffic of hosts. */
 static __always_inline int stays_here(const struct inner *inner)
 {
 	__u32 first = bpf_ntohl(inner->key.dst[0]), v4 = bpf_ntohl(inner->key.dst[3]);
@@ -337,7 +337,7 @@ int relay_egress(struct __sk_buff *skb)
 		return drop(DROP_DENIED);
 	amount = measure(skb, 0, skb->len, &inner); /* adjust_room zeroes gso_segs */
 	if (kind == EXIT_LINK) {
-		/* A device cuts what is not TCP too. */
+		/* A device segments super-packets other than TCP, too. */
 		if (inner.key.protocol != PROTO_TCP && skb->gso_segs)
 			amount.packets = skb->gso_segs;
 		action = out_of_link(skb, exit, &inner);
@@ -346,7 +346,7 @@ int relay_egress(struct __sk_buff *skb)
 		action = into_tunnel(skb, bpf_map_lookup_elem(&relay_tunnels, &slot), &inner, amount,
 				     again);
 	}
-	/* What goes to user space first is counted when it comes again. */
+	/* Packets that go to user space first are counted when they return. */
 	if (action != TC_ACT_REDIRECT)
 		return action;
 	__sync_fetch_and_add(&exit->packets, amount.packets);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Probes that ride on data packets, on their way out. */
+/* Departing probes that ride on data packets. */
 #ifndef SEGUE_RIDE_H
 #define SEGUE_RIDE_H
 
@@ -12,7 +12,7 @@
 	(BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(struct probe_packet)) |      \
 	 BPF_F_ADJ_ROOM_FIXED_GSO)
 
-/* The header of a ride in front, without frame header. */
+/* The headers before a ride, without a frame header. */
 struct ride_v4 {
 	struct iphdr ip;
 	struct udphdr udp;
@@ -23,8 +23,9 @@ struct ride_v6 {
 	struct udphdr udp;
 } __attribute__((packed));
 
-/* Replaces the echo with a report if the path's mode wants one now; true if so. In `reports` that is the
- * averages, once the first loss interval has ended; in `round_trip_loss` the loss of each interval once. */
+/* Replaces the echo with a report if the path's mode calls for one; true if so. In `reports` mode the
+ * report holds the averages, once the first loss interval has ended; in `round_trip_loss` mode it holds the
+ * loss of each interval once. */
 static __always_inline int put_report(struct probe_data *probe, const struct path_config *path,
 				      const struct path_state *state, struct host_state *host)
 {
@@ -33,7 +34,7 @@ static __always_inline int put_report(struct probe_data *probe, const struct pat
 	if (mode_of(path) == MODE_REPORTS && host->known & KNOWN_UP_AVERAGE) {
 		if (state->known & KNOWN_RTT) {
 			rtt_us = (state->rtt[0] + (1ULL << 31)) >> 32;
-			rtt_us = rtt_us ? rtt_us : 1; /* 0 is none */
+			rtt_us = rtt_us ? rtt_us : 1; /* 0 would mean no RTT */
 		}
 		probe->ss = bpf_htonl(host->round_trip.average[0]);
 		probe->r = bpf_htonl(rtt_us);
@@ -48,8 +49,8 @@ static __always_inline int put_report(struct probe_data *probe, const struct pat
 	return 1;
 }
 
-/* Numbers, counts and stamps a request just before it leaves, and enters the echo of the last
- * response; true if a report replaces the echo. `counted`: what it adds to the packets sent. */
+/* Numbers, counts and stamps a request just before it leaves, and fills in the echo of the last response;
+ * true if a report replaces the echo. `counted` is how much the request adds to the packets sent. */
 static __always_inline int number_request(struct probe_packet *packet,
 					  const struct path_config *path, struct path_state *state,
 					  struct host_state *host, __u64 now_ns,
@@ -82,8 +83,8 @@ static __always_inline void finish_response(struct probe_packet *packet,
 	packet->probe.heard = bpf_htons(path->heard);
 }
 
-/* Whether a packet that leaves now shall carry a request. Of two packets on two processors one
- * wins: a step of the grid has one ride. */
+/* True if a departing packet should carry a request. If two packets leave on two processors, one wins:
+ * there is one ride per step of the grid. */
 static __always_inline int claim_request(__u32 slot, const struct path_config *path,
 					 const struct path_state *state, struct host_state *host,
 					 __u64 now_ns)
@@ -103,7 +104,7 @@ static __always_inline void begin_ride(struct probe_packet *packet, const struct
 				       __u8 flags)
 {
 	packet->header.version_type = HEADER_VERSION << 4 | TYPE_RIDE;
-	packet->header.flags = flags; /* FLAG_RIDE_ONE_WAY as in data */
+	packet->header.flags = flags; /* FLAG_RIDE_ONE_WAY has the same meaning as in data */
 	packet->header.index = path->tx_index;
 	packet->header.cookie = path->tx_cookie;
 }
@@ -120,7 +121,7 @@ static __always_inline void fill_request(struct probe_packet *packet,
 	__sync_fetch_and_add(&host->rode, 1);
 }
 
-/* Puts headers, probe and authenticator in front: 0, 1 (untouched) or -1 (unusable). */
+/* Prepends headers, probe and authenticator: 0, 1 (unchanged) or -1 (unusable). */
 static __always_inline int push_ride(struct __sk_buff *skb, const struct outer_ends *to, __u8 tos,
 				     __u32 len, struct probe_packet *packet)
 {
@@ -143,8 +144,8 @@ static __always_inline int push_ride(struct __sk_buff *skb, const struct outer_e
 	}
 }
 
-/* Makes room for all of it at once: a device that computes the inner packet's checksum would
- * include a probe behind that packet. */
+/* Makes room for everything in one step, before the inner packet: a device that computes the inner packet's
+ * checksum would include a probe placed after it. */
 static __always_inline int make_room(struct __sk_buff *skb, __u8 family)
 {
 	if (family == 4)
@@ -155,8 +156,8 @@ static __always_inline int make_room(struct __sk_buff *skb, __u8 family)
 				   BPF_ADJ_ROOM_MAC, RIDE_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
 }
 
-/* Encapsulates a packet with a probe in front, and counts it as a packet sent, if one is due and the
- * packet is short enough: 0, 1, -1 as for data, or NO_RIDE. `flags`: of a data packet. */
+/* Encapsulates a packet, with a probe in front, if a probe is due and the packet is short enough, and
+ * counts it as sent: 0, 1 or -1 as for data, or NO_RIDE. `flags` are those of a data packet. */
 static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer_ends *to, __u8 flags,
 			   __u8 tos)
 {

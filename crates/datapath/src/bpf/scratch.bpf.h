@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Room that the stack does not have. */
+/* Memory for data that exceed the stack. */
 #ifndef SEGUE_SCRATCH_H
 #define SEGUE_SCRATCH_H
 
 #include "outer.bpf.h"
 #include "parse.bpf.h"
 
-/* Programs do not nest on one processor. */
+/* One per processor, because programs do not nest on a processor. */
 struct scratch {
 	struct probe_event event;
-	struct probe_packet held; /* a response on its way out */
-	struct probe_packet words; /* what a challenge is made of */
-	__u32 challenge; /* what a request's source has to echo, or 0 */
-	__u32 received; /* packets of a request's path, this one included */
+	struct probe_packet held; /* a departing response */
+	struct probe_packet words; /* input of a challenge */
+	__u32 challenge; /* value that a request's source has to echo, or 0 */
+	__u32 received; /* packets of a request's path, including this one */
 	struct probe_packet packet;
 	struct outer outer;
 	struct inner inner;
-	__u64 uncut_ns; /* when the daemon was last told of packets in one piece */
+	__u64 uncut_ns; /* when unsegmented packets were last reported to the daemon */
 };
 
 struct {

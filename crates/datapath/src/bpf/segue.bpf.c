@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* The programs of the packet path, in one object because they share their maps. */
+/* The programs of the datapath, in one object because they share maps. */
 #include <stddef.h>
 
 #include "stamp.bpf.c"

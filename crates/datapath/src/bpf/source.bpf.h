@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Where a path's requests come from, and whether that is where its host receives
+/* The source of a path's requests, and the proof that its host receives there
  * (docs/wire/tunnel-and-probe.md, "Endpoints"). */
 #ifndef SEGUE_SOURCE_H
 #define SEGUE_SOURCE_H
@@ -8,12 +8,14 @@
 #include "scratch.bpf.h"
 
 #define CHALLENGE_BITS 30
-/* So many of a path's first requests are compared at any pace, later ones once in this time. */
+/* Number of first requests of a path that are compared at any rate, and the minimum interval for later
+ * ones. */
 #define CHALLENGE_FREE 4
 #define CHALLENGE_GAP_NS 4000000LL
 
-/* What replaces t_Ss in answers to a source that has not yet shown that it receives them. It lies
- * ahead of the clock, so that neither end takes it for a stamp, and changes every 18 minutes. */
+/* The value that replaces t_Ss in answers to a source that has not yet proved that it receives them. It
+ * lies ahead of the clock, so that neither end mistakes it for a stamp, and changes every 18 minutes.
+ * */
 static __always_inline __u32 challenge_for(__u32 slot, const struct outer *outer, __u64 at_ns)
 {
 	struct scratch *room = scratch();
@@ -32,11 +34,11 @@ static __always_inline __u32 challenge_for(__u32 slot, const struct outer *outer
 	words->probe.dt = outer->remote[3];
 	words->probe.sc = outer->remote_port;
 	mac = probe_mac(words, challenge_key[0], challenge_key[1]);
-	/* Zero means that there is no echo. */
+	/* Zero would mean that there is no echo. */
 	return ((__u32)(epoch + 1) << CHALLENGE_BITS) + (mac & ((1U << CHALLENGE_BITS) - 1)) ?: 1;
 }
 
-/* Whether a request's echo may be compared with a challenge now: too rarely for anybody to guess it. */
+/* True if a request's echo may be compared with a challenge: rarely enough to prevent guessing. */
 static __always_inline int may_compare(const struct path_state *state, __u64 at_ns)
 {
 	return state->received < CHALLENGE_FREE ||
@@ -49,8 +51,8 @@ static __always_inline int is_remote(const struct endpoint *to, const struct out
 	       same_address(to->remote, outer->remote);
 }
 
-/* A request came from elsewhere than the one before. Its source becomes the path's remote end if it
- * already is, or echoes its challenge; returns what it must echo first, or 0. */
+/* Handles a request from another source than the previous one. The source becomes the path's remote end
+ * if it already is, or if it echoes its challenge; returns the value that it must echo first, or 0. */
 static __noinline __u32 learn_source(__u32 slot, const struct outer *outer, __u32 ifindex,
 				     const struct probe_packet *request, __u64 at_ns)
 {
@@ -67,7 +69,7 @@ static __noinline __u32 learn_source(__u32 slot, const struct outer *outer, __u3
 			return challenge;
 	}
 	guard = state->guard;
-	/* Of two changes at once one wins, and the next request settles it. */
+	/* If two changes coincide, one wins, and the next request settles it. */
 	if (guard & 1 || __sync_val_compare_and_swap(&state->guard, guard, guard | 1) != guard)
 		return 0;
 	copy_address(to->remote, outer->remote);
@@ -82,8 +84,8 @@ static __noinline __u32 learn_source(__u32 slot, const struct outer *outer, __u3
 	return 0;
 }
 
-/* Records where a request came from, before it counts; true if packets of the path now go there and
- * did not before. `*challenge`: what its source must echo first, or 0. */
+/* Records the source of a request, before it counts; true if this changes the destination of the path's
+ * packets. `*challenge` receives the value that the source must echo first, or 0. */
 static __always_inline int learn_endpoint(__u32 slot, const struct path_state *state,
 					  const struct outer *outer, __u32 ifindex,
 					  const struct probe_packet *request, __u64 at_ns,

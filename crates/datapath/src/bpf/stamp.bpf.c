@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* The STAMP reflector behind the tunnel's ingress programs, which call these for what is not a tunnel
- * packet. */
+/* The STAMP reflector, called by the tunnel's ingress programs for packets that are not tunnel
+ * packets. */
 #include "stamp.bpf.h"
 
 SEC("tc")
@@ -11,7 +11,7 @@ int segue_stamp(struct __sk_buff *skb)
 	return stamp_arrived(skb, &outer) ? answer_stamp(skb, &outer) : PASS;
 }
 
-/* For interfaces without frame header. */
+/* For interfaces without a frame header. */
 SEC("tc")
 int segue_stamp_bare(struct __sk_buff *skb)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * STAMP (RFC 8762): unauthenticated requests without extensions are answered in place. Everything
- * else, above all HMAC and the extensions of RFC 8972, passes to the reflector's socket in user
- * space, which also gives these programs the time of day.
+ * STAMP (RFC 8762): answers unauthenticated requests without extensions in place. All other requests,
+ * notably those with HMAC or the extensions of RFC 8972, pass to the reflector's socket in user space,
+ * which also provides the time of day to these programs.
  */
 #ifndef SEGUE_STAMP_H
 #define SEGUE_STAMP_H
@@ -14,15 +14,15 @@
 #define STAMP_TTL 255
 #define STAMP_SESSIONS 10000
 #define STAMP_SOURCES 8192
-#define SENDER_PORTS 1024 /* from here on */
+#define SENDER_PORTS 1024 /* lowest port of a session sender */
 
 const volatile __u16 stamp_port = 0;  /* network order; 0: answer nothing */
 const volatile __u8 stamp_stateful = 0;
-const volatile __u32 stamp_rate = 0;  /* answers in a second, to all together */
-const volatile __u32 stamp_source_rate = 0; /* and to one source */
+const volatile __u32 stamp_rate = 0;  /* answers in a second, in total */
+const volatile __u32 stamp_source_rate = 0; /* answers in a second to one source */
 const volatile __u8 stamp_class = 0;  /* bits of the request's traffic class that its answer keeps */
 
-/* Both ends' base packet. Network order. */
+/* The base packet of both ends. Network order. */
 struct stamp_packet {
 	__u32 seq;
 	__u32 timestamp[2]; /* T3; in a request T1 */
@@ -37,10 +37,10 @@ struct stamp_packet {
 	__u8 reserved2[3];
 };
 
-/* Written by user space each second. */
+/* Written by user space every second. */
 struct stamp_clock {
-	__u64 at_ns;     /* when it was written, monotonic clock */
-	__u64 offset_ns; /* realtime clock less monotonic clock */
+	__u64 at_ns;     /* time of writing, monotonic clock */
+	__u64 offset_ns; /* realtime clock minus monotonic clock */
 	__u16 error;     /* Error Estimate, network order */
 	__u8 reserved[6];
 };
@@ -50,12 +50,12 @@ struct stamp_count {
 	__u64 answered;
 	__u64 limited;
 	__u64 second_ns; /* start of the current second */
-	__u64 in_second; /* requests in it */
+	__u64 in_second; /* requests in the current second */
 	__u64 probes;    /* answers to compact probes */
-	__u64 replayed;  /* compact probes that came again */
+	__u64 replayed;  /* duplicate compact probes */
 };
 
-/* What shares a rate: an IPv4 address, or an IPv6 network of 64 bits. */
+/* The unit of the rate limit per source: an IPv4 address, or an IPv6 network of 64 bits. */
 struct stamp_source {
 	__u32 prefix[2];
 };
@@ -91,7 +91,7 @@ struct {
 	__type(value, struct stamp_count);
 } stamp_counts SEC(".maps");
 
-/* Answers sent in each session. A new session replaces the one silent for longest. */
+/* Answers sent in each session. A new session replaces the one with the longest silence. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, STAMP_SESSIONS);
@@ -99,8 +99,8 @@ struct {
 	__type(value, __u32);
 } stamp_sessions SEC(".maps");
 
-/* A new one replaces the one silent for longest, and begins with its full rate: the total rate
- * bounds what many sources can do together. */
+/* A new source replaces the one with the longest silence and starts with its full rate: the total rate
+ * limits what many sources can cause together. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, STAMP_SOURCES);
@@ -110,16 +110,16 @@ struct {
 
 struct stamp_outer {
 	struct stamp_session session;
-	__u32 link;    /* bytes of frame header in front of the IP header */
+	__u32 link;    /* bytes of the frame header before the IP header */
 	__u32 at;      /* offset of the UDP payload */
-	__u32 payload; /* its length, by the UDP header */
+	__u32 payload; /* its length according to the UDP header */
 	__u16 local_port; /* network order */
 	__u8 family;
 	__u8 ttl;
 };
 
-/* Reads up to the UDP header; true if the packet is a datagram for either port of the reflector. `outer`
- * must be all zero but for `link`. */
+/* Reads up to and including the UDP header; true if the packet is a datagram for either port of the
+ * reflector. `outer` must be all zero except for `link`. */
 static __always_inline int stamp_read(struct __sk_buff *skb, struct stamp_outer *outer)
 {
 	struct udphdr udp;
@@ -162,13 +162,15 @@ static __always_inline int stamp_read(struct __sk_buff *skb, struct stamp_outer 
 	return 1;
 }
 
-/* Another reflector, or a service that answers everything (echo, chargen): the two would never stop. */
+/* True if answering could cause an endless loop: the source is another reflector, or a service that
+ * answers everything (echo, chargen). */
 static __always_inline int stamp_may_loop(__u16 remote_port)
 {
 	return bpf_ntohs(remote_port) < SENDER_PORTS || remote_port == stamp_port;
 }
 
-/* What follows the base packet is padding, not extensions: see segue_wire::stamp::tlv::is_padding. */
+/* True if the bytes after the base packet are padding and not extensions: see
+ * segue_wire::stamp::tlv::is_padding. */
 static __always_inline int stamp_is_padded(struct __sk_buff *skb, const struct stamp_outer *outer)
 {
 	__u8 type;
@@ -197,7 +199,7 @@ static __always_inline __u32 stamp_number(struct stamp_session *session, __u32 s
 	return 0;
 }
 
-/* Source becomes destination, down to the ports; the UDP checksum does not notice. */
+/* Swaps source and destination, including the ports, which leaves the UDP checksum unchanged. */
 static __always_inline int stamp_turn_round(struct __sk_buff *skb, const struct stamp_outer *outer)
 {
 	__u16 ports[2] = { outer->local_port, outer->session.remote_port };
@@ -232,7 +234,7 @@ static __always_inline int stamp_turn_round(struct __sk_buff *skb, const struct 
 	return bpf_skb_store_bytes(skb, outer->at - sizeof(struct udphdr), ports, sizeof(ports), 0);
 }
 
-/* Counts a request into the current second; false if it has had `rate` of them. */
+/* Counts a request in the current second; false if `rate` is exceeded. */
 static __always_inline int stamp_within(__u64 *second_ns, __u64 *in_second, __u32 rate, __u64 now_ns)
 {
 	if (now_ns - *second_ns >= NS_PER_S) {
@@ -242,7 +244,7 @@ static __always_inline int stamp_within(__u64 *second_ns, __u64 *in_second, __u3
 	return __sync_fetch_and_add(in_second, 1) < rate;
 }
 
-/* The source's rate comes first, so that a source that asks too much takes nothing from others. */
+/* Checks the source's rate first, so that an excessive source does not use up the total rate. */
 static __always_inline int stamp_permitted(struct stamp_count *count,
 					   const struct stamp_outer *outer, __u64 now_ns)
 {
@@ -268,7 +270,7 @@ static __always_inline int stamp_permitted(struct stamp_count *count,
 	return 0;
 }
 
-/* The clock; null when nobody keeps it any more: act as if this program were absent. */
+/* The clock; null if it is no longer updated, in which case the program behaves as if it were absent. */
 static __always_inline struct stamp_clock *stamp_clock_at(__u64 now_ns)
 {
 	__u32 zero = 0;
@@ -277,8 +279,9 @@ static __always_inline struct stamp_clock *stamp_clock_at(__u64 now_ns)
 	return clock && (__s64)(now_ns - clock->at_ns) <= (__s64)HEARTBEAT_TIMEOUT_NS ? clock : 0;
 }
 
-/* Writes `reply` over `request`, with which the payload begins, and sends the packet back the way that it
- * came. The checksum by difference: right whether it is complete, left to the device, or absent. */
+/* Writes `reply` over `request`, which starts the payload, and sends the packet back where it came from.
+ * The checksum is updated incrementally: correct whether it is complete, left to the device, or absent.
+ * */
 static __always_inline int stamp_send(struct __sk_buff *skb, const struct stamp_outer *outer,
 				      void *request, void *reply, const __u32 size)
 {
@@ -292,7 +295,7 @@ static __always_inline int stamp_send(struct __sk_buff *skb, const struct stamp_
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Answers a STAMP request. Returns the verdict, or PASS for what this program does not answer. */
+/* Answers a STAMP request. Returns the verdict, or PASS for packets that this program does not answer. */
 static __always_inline int answer_stamp(struct __sk_buff *skb, struct stamp_outer *outer)
 {
 	struct stamp_packet request, reply = {};
@@ -325,7 +328,7 @@ static __always_inline int answer_stamp(struct __sk_buff *skb, struct stamp_oute
 	return stamp_send(skb, outer, &request, &reply, sizeof(reply));
 }
 
-/* Reads a datagram behind `outer->link` bytes of frame header; true if it is for this machine and one of
+/* Reads a datagram after `outer->link` bytes of frame header; true if it is for this machine and one of
  * the reflector's ports. */
 static __always_inline int stamp_arrived(struct __sk_buff *skb, struct stamp_outer *outer)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* For tests, and loaded only by them: enters the probes of a trace, on its virtual time, into the
- * state of path 0, by the functions that arriving probes go through. */
+/* For tests, and loaded only by tests: feeds the probes of a trace, on its virtual time, to the state
+ * of path 0, through the same functions as arriving probes. */
 #include "arrive.bpf.h"
 
 struct trace_step {
 	__u64 at_ns;
 	__u32 received;
-	__u32 sent; /* requests that have left; a host's */
+	__u32 sent; /* requests that have left, at a host */
 	struct probe_packet packet;
 };
 
-/* 0: taken; 1: taken, and late; -1: refused. At a client a request is one that is about to leave, after
- * `sent` others. */
+/* 0: accepted; 1: accepted as late; -1: refused. At a client, a request is one that is about to leave,
+ * after `sent` others. */
 SEC("?syscall")
 int segue_trace(struct trace_step *step)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Tells a host's daemon when requests stop riding or responses stop coming, so that it may sleep until then. */
+/* Notifies a host's daemon when requests stop riding or responses stop coming, so that it can sleep until then.
+ * */
 #ifndef SEGUE_WATCH_H
 #define SEGUE_WATCH_H
 
@@ -18,7 +19,7 @@ struct {
 	__type(value, struct watch);
 } segue_watches SEC(".maps");
 
-/* A path's timer has fired. If it was put off meanwhile, it is set again. */
+/* A path's timer has fired. If its deadline has moved in the meantime, `watch_rides` has rearmed it. */
 static int on_watch(void *map, __u32 *slot, struct watch *watch)
 {
 	struct host_state *host = host_of(*slot);
@@ -30,8 +31,8 @@ static int on_watch(void *map, __u32 *slot, struct watch *watch)
 	return 0;
 }
 
-/* A request rides now, in the step that began at `step_ns`: another must leave by the end of the
- * next step. The daemon's time-out for responses may come before that. */
+/* Handles the ride of a request in the step that began at `step_ns`: another request must leave by the end of
+ * the next step. The daemon's timeout for responses may be earlier. */
 static __always_inline void watch_rides(__u32 slot, const struct path_config *path,
 					const struct path_state *state, struct host_state *host,
 					__u64 step_ns, __u64 now_ns)
@@ -44,7 +45,7 @@ static __always_inline void watch_rides(__u32 slot, const struct path_config *pa
 		return;
 	if (silent > now_ns && silent < until)
 		until = silent;
-	/* Refused where it is there already. */
+	/* Fails if the timer is already initialised. */
 	bpf_timer_init(&watch->timer, &segue_watches, CLOCK_MONOTONIC);
 	host->watch_ns = until;
 	if (bpf_timer_set_callback(&watch->timer, on_watch) ||

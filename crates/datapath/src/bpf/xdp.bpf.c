@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * XDP on an access interface: strips valid data packets before the device's GRO, so that it merges
- * the inner segments, and leaves the path in the metadata; at an anchor, answers valid requests in
- * their frames. Everything else passes unchanged: the TC program refuses, counts and answers it.
- * That program must be attached before this one and outlive it.
+ * XDP on an access interface. It strips the outer headers of valid data packets before the device's
+ * GRO, so that GRO merges the inner segments, and stores the path in the metadata. At an anchor it
+ * answers valid requests in their frames. Everything else passes unchanged: the TC program refuses,
+ * counts and answers it. The TC program must be attached before this one and outlive it.
  */
 #include "reflect.bpf.h"
 
@@ -14,7 +14,8 @@ struct {
 	__type(value, struct own_device);
 } segue_devices SEC(".maps");
 
-/* Whether a frame is for the device itself: bridge ports and promiscuous devices see others too. */
+/* True if a frame is addressed to the device itself: bridge ports and promiscuous devices also
+ * receive frames for others. */
 static __always_inline int is_to_device(struct xdp_md *ctx, const struct ethhdr *eth)
 {
 	__u32 key = ctx->ingress_ifindex % DEVICES_MAX;
@@ -43,7 +44,7 @@ struct frame_v6 {
 	__u8 inner[20];
 } __attribute__((packed));
 
-/* Cuts out `strip` bytes between frame header and inner packet. */
+/* Removes `strip` bytes between the frame header and the inner packet. */
 static __always_inline int strip_outer(struct xdp_md *ctx, int strip, __u16 ethertype,
 				       const struct ethhdr *frame,
 				       const struct tunnel_header *header)
@@ -68,7 +69,8 @@ static __always_inline int strip_outer(struct xdp_md *ctx, int strip, __u16 ethe
 	return XDP_PASS;
 }
 
-/* The inner packet's EtherType if it is exactly `len` bytes long by its own header, else 0. */
+/* The inner packet's EtherType if its own header gives a length of exactly `len` bytes, otherwise
+ * 0. */
 static __always_inline __u16 inner_ethertype(const __u8 *inner, __u32 len)
 {
 	if (inner[0] >> 4 == 4)
@@ -79,7 +81,7 @@ static __always_inline __u16 inner_ethertype(const __u8 *inner, __u32 len)
 	return 0;
 }
 
-/* Valid data of one of our paths, for an address of ours, with a live daemon. */
+/* True if this is valid data of one of our paths, to a local address, while the daemon is alive. */
 static __always_inline int is_data(const struct tunnel_header *header, const __u32 local[4])
 {
 	struct path_config *path;

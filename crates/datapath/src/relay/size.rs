@@ -70,7 +70,7 @@ fn overhead(tunnel: &Tunnel) -> u32 {
     }
 }
 
-/// Whether the packet quoted by an error, as far as it is quoted, was sent through this tunnel.
+/// True if the packet quoted by an error, as far as it is quoted, was sent through this tunnel.
 pub(super) fn is_of(said: &OuterTooBig, tunnel: &Tunnel) -> bool {
     if (said.local, said.remote) != (tunnel.local, tunnel.remote) {
         return false;

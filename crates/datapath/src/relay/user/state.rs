@@ -318,7 +318,7 @@ impl State {
         Ok(Some(Opened { slot, flow, vnet, inner, packets, bytes, turns }))
     }
 
-    /// Whether packets of this flow may arrive through the tunnel in a slot.
+    /// True if packets of this flow may arrive through the tunnel in a slot.
     fn may_bring(&self, slot: u32, key: &FlowKey) -> bool {
         let port = self.tunnels.get(&slot).map(|placed| Port::Tunnel(placed.tunnel.number));
         !is_local(key.src)
