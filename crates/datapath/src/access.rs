@@ -1,4 +1,4 @@
-//! Programs that leave by one access, beside the tunnel (`access.bpf.c`).
+//! Programs that send over one access, bypassing the tunnel (`access.bpf.c`).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,14 +18,14 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/access.skel.rs"));
 }
 
-/// Has the programs of a control group send over one interface, until this is dropped.
+/// Makes the programs of a control group send over one interface, until dropped.
 pub struct ByAccess {
     _links: [Link; 5],
 }
 
 impl ByAccess {
-    /// `cgroup`: the directory of a control group (version 2). Sockets that its programs make from now on have this mark,
-    /// and send over this interface alone, or to this machine.
+    /// `cgroup` is the directory of a control group (version 2). Sockets that its programs create from this call on
+    /// carry `mark`, and send only over this interface or to this machine.
     ///
     /// # Errors
     /// When the kernel refuses the programs.

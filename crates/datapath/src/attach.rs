@@ -1,4 +1,4 @@
-//! Attaching programs to devices, so that nothing outlives this process where the kernel allows it.
+//! Attaches programs to devices so that, where the kernel allows it, none outlives this process.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -12,14 +12,14 @@ use segue_linux::netns::Netns;
 use crate::DatapathError;
 use crate::maps::kernel;
 
-/// Which side of a device.
+/// The direction of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Ingress,
     Egress,
 }
 
-/// Whose program it is: each packet path has a filter of its own on a device.
+/// The owner of a program: each datapath has its own filter on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Owner {
@@ -34,18 +34,17 @@ impl Owner {
 /// A program attached to a device; detached when dropped.
 #[derive(Debug)]
 pub(crate) enum Attached {
-    /// A BPF link: the kernel detaches it when the descriptor closes, also after a crash.
+    /// A BPF link: the kernel detaches it when the descriptor closes, even after a crash.
     Link { fd: OwnedFd },
-    /// A link whose only descriptor is on its way from one socket to the other: see
-    /// [`Attached::outlive`].
+    /// A link whose only descriptor is in transit from one socket to the other: see [`Attached::outlive`].
     Parked { _sockets: (UnixDatagram, UnixDatagram) },
-    /// A filter of the clsact queueing discipline, for kernels before 6.6. It outlives a crash; the
-    /// program lets packets pass when the heartbeat stops.
+    /// A filter of the clsact queueing discipline, for kernels before 6.6. It outlives a crash; the program lets
+    /// packets pass when the heartbeat stops.
     Filter { program: OwnedFd, ifindex: u32, side: Side, owner: Owner, netns: Netns },
 }
 
 impl Attached {
-    /// Attaches to TC: through tcx where the kernel has it and `tcx` allows it, else as a filter.
+    /// Attaches to TC: through tcx if the kernel supports it and `tcx` permits it, otherwise as a filter.
     pub(crate) fn tc(
         program: BorrowedFd<'_>,
         ifindex: u32,
@@ -69,20 +68,20 @@ impl Attached {
         Attached::filter(program, ifindex, side, owner)
     }
 
-    /// Attaches to a driver's XDP hook; fails if the driver has none.
+    /// Attaches to a driver's XDP hook; fails if the driver does not support XDP.
     pub(crate) fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Attached> {
         let fd = link(program, ifindex, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE)?;
         Ok(Attached::Link { fd })
     }
 
-    /// Lets a link outlive everything that this process holds by a descriptor, even when the process is killed.
+    /// Lets a link outlive everything that this process holds by a descriptor, even if the process is killed.
     ///
     /// The kernel chooses the order in which a dying process closes its descriptors. A link in a socket's queue is
-    /// released by the socket's own release, which the kernel defers until it has closed everything that the process
-    /// itself held. A filter outlives the process anyway.
+    /// released when the socket is, which the kernel defers until it has closed all of the process's own
+    /// descriptors. A filter outlives the process in any case.
     ///
     /// # Errors
-    /// When there are no more descriptors; the link is gone then.
+    /// When no descriptors are left; the link is then lost.
     pub(crate) fn outlive(self) -> io::Result<Attached> {
         let Attached::Link { fd } = &self else { return Ok(self) };
         let sockets = UnixDatagram::pair()?;
@@ -117,16 +116,16 @@ impl Attached {
     }
 }
 
-/// The library's messages, including a verifier's log of hundreds of lines, go to the log and not to standard error:
-/// the returned error has what a person needs to know.
+/// Sends libbpf's messages, including verifier logs of hundreds of lines, to the log and not to standard error. The
+/// returned error is sufficient for users.
 pub(crate) fn messages_to_log() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
         tracing::debug!("libbpf: {}", text.trim_end());
     })));
 }
 
-/// Removes the filters that a crashed daemon left on a device of the calling thread's namespace; returns their
-/// programs' names. Filters of other owners with the same priority and handle stay.
+/// Removes the filters that a crashed daemon left on a device in the calling thread's namespace; returns the names
+/// of their programs. Filters of other owners with the same priority and handle stay.
 #[must_use]
 pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
     messages_to_log();
@@ -165,8 +164,8 @@ fn filter_hook(program: BorrowedFd<'_>, ifindex: u32, side: Side, owner: Owner) 
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Attached::Filter { program, ifindex, side, owner, netns } = self {
-            // The caller may have changed its namespace. A device that is gone took its filters along. The queueing
-            // discipline stays: others may use it.
+            // The caller may have changed its namespace. If the device is gone, so are its filters. The queueing
+            // discipline stays, because others may use it.
             let _ = netns.run(|| filter_hook(program.as_fd(), *ifindex, *side, *owner).detach());
         }
     }

@@ -1,8 +1,8 @@
-//! The Internet checksum (RFC 1071): sums that can be added to each other, and its places in packets.
+//! The Internet checksum (RFC 1071): sums that can be combined, and the checksum fields of packets.
 
-/// A one's-complement sum over pieces of even length (the last may be odd), not yet folded. The bytes
-/// are read as they lie in memory; RFC 1071, section 2 (B): the sum does not depend on byte order
-/// until it is folded.
+/// An unfolded one's-complement sum over pieces of even length (the last may be odd). Bytes are read
+/// in memory order; until it is folded, the sum does not depend on the byte order (RFC 1071, section
+/// 2 (B)).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum(u64);
 
@@ -10,7 +10,7 @@ impl Sum {
     /// Adds bytes. A piece of odd length is padded with a zero byte and must be the last.
     #[must_use]
     pub(crate) fn bytes(self, bytes: &[u8]) -> Sum {
-        // Eight independent lanes of 32 bits summed in 64, which the compiler turns into vectors.
+        // Eight independent lanes of 32-bit words summed in 64 bits, which the compiler vectorizes.
         let mut lanes = [0u64; 8];
         let mut blocks = bytes.chunks_exact(32);
         for block in &mut blocks {
@@ -29,7 +29,7 @@ impl Sum {
         Sum(sum)
     }
 
-    /// Adds a number that stands in the packet in network byte order.
+    /// Adds a number that is in network byte order in the packet.
     #[must_use]
     pub(crate) fn word(self, word: u16) -> Sum {
         Sum(self.0 + u64::from(word.to_be()))
@@ -46,8 +46,8 @@ impl Sum {
     }
 }
 
-/// The sum of a pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1): `addresses` are source and destination
-/// as they stand in the IP header, `len` is that of the upper-layer packet.
+/// The sum of a pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1): `addresses` are the source and
+/// destination bytes of the IP header, `len` is the length of the upper-layer packet in bytes.
 #[must_use]
 pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8, len: usize) -> Sum {
     let len = len as u32;
@@ -58,7 +58,7 @@ pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8, len: usize) -> Sum {
         .word(len as u16)
 }
 
-/// Computes the checksum of an IPv4 header anew.
+/// Recomputes the checksum of an IPv4 header.
 pub(super) fn set_ipv4(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum = !Sum::default().bytes(header).fold();
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// RFC 1071, section 4.1, word for word.
+    /// RFC 1071, section 4.1, literally.
     fn reference(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {

@@ -1,4 +1,4 @@
-//! Copies of what left, as packets that can leave again.
+//! Turns copies of sent packets into packets that can be sent again.
 
 use crate::checksum::pseudo_header;
 use segue_wire::DropReason;
@@ -12,11 +12,11 @@ const MAX_HEADERS: usize = 256;
 /// TCP flags (RFC 9293, 3.1), byte 13 of the header.
 const FIN_PSH: u8 = 1 | 8;
 
-/// A packet as it came to the tunnel, or as much of it as was kept, with its virtio header, its checksums complete.
-/// For a super-packet of segments of `gso_size`, the first one; `gso_size` is 0 for any other packet.
+/// A copied packet, complete or truncated, with a virtio header and complete checksums. For a super-packet with
+/// segments of `gso_size` bytes, its first segment; `gso_size` is 0 for any other packet.
 ///
 /// # Errors
-/// [`DropReason::InnerPacket`] if it cannot be sent by itself.
+/// [`DropReason::InnerPacket`] if the copy cannot be sent on its own.
 pub(crate) fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     let bad = DropReason::InnerPacket;
     let most = if gso_size == 0 { kept.len() } else { MAX_HEADERS + usize::from(gso_size) };
@@ -29,7 +29,7 @@ pub(crate) fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     vnet.csum_offset = if protocol == TCP { 16 } else { 6 };
     if gso_size > 0 {
         let header = match (protocol, packet.get(transport + 12)) {
-            // A packet from a guest of this machine is unchecked: it may say that it has no header.
+            // A packet from a guest of this machine has not been validated: its header length may be too short.
             (TCP, Some(offset)) => transport + usize::from(offset >> 4).max(5) * 4,
             _ => transport + 8,
         };
@@ -53,7 +53,7 @@ pub(crate) fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     complete(&vnet, &packet)?.pop().ok_or(bad)
 }
 
-/// Protocol and place of a TCP or UDP header that follows the IP header of an unfragmented packet.
+/// Protocol and offset of a TCP or UDP header that follows the IP header of an unfragmented packet.
 fn transport(packet: &[u8]) -> Option<(u8, usize)> {
     let (protocol, at) = match packet.first()? >> 4 {
         4 => {
@@ -74,7 +74,7 @@ fn transport(packet: &[u8]) -> Option<(u8, usize)> {
     (packet.len() >= at + least).then_some((protocol, at))
 }
 
-/// Whether the checksum was left for the device to finish: the field then holds the sum of the pseudo-header.
+/// True if the checksum was left for the device to complete: the field then holds the sum of the pseudo-header.
 fn is_open(packet: &[u8], protocol: u8, transport: usize, offset: usize) -> bool {
     let addresses = if packet[0] >> 4 == 4 { 12..20 } else { 8..40 };
     let sum = pseudo_header(&packet[addresses], protocol, packet.len() - transport);
@@ -86,7 +86,7 @@ fn is_open(packet: &[u8], protocol: u8, transport: usize, offset: usize) -> bool
 mod tests {
     use super::*;
 
-    /// A TCP segment of `payload` bytes between the documentation's addresses, its checksum open.
+    /// A TCP segment with `payload` bytes between documentation addresses, with an incomplete checksum.
     fn tcp(payload: usize) -> Vec<u8> {
         let mut packet = vec![0u8; 40 + payload];
         let total = (packet.len() as u16).to_be_bytes();
@@ -100,7 +100,7 @@ mod tests {
         packet
     }
 
-    /// RFC 9293, 3.1: what is summed with its checksum is zero.
+    /// RFC 9293, 3.1: the sum over a segment, including a correct checksum, folds to all ones.
     fn is_right(packet: &[u8]) -> bool {
         let sum = pseudo_header(&packet[12..20], TCP, packet.len() - 20);
         sum.bytes(&packet[20..]).fold() == 0xffff

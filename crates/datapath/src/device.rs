@@ -1,4 +1,4 @@
-//! The TUN device, the packet sockets that write to it, and what an access device is.
+//! The TUN device, the packet sockets that write to it, and the kind of an access device.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -15,24 +15,24 @@ use segue_linux::link;
 
 use crate::{DatapathError, option};
 
-/// Bytes of the virtio network header in front of each packet of the TUN descriptor.
+/// Bytes of the virtio network header before each packet on the TUN descriptor.
 pub(crate) const VNET_LEN: usize = 10;
-/// Longest packet of the TUN descriptor, header included.
+/// Longest packet on the TUN descriptor, including the header.
 pub(crate) const PACKET_MAX: usize = VNET_LEN + 65_536;
-/// Bytes of buffer for packets on their way from user space into the programs.
+/// Bytes of send buffer for packets from user space to the programs.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// The TUN device; removed when this is dropped.
+/// The TUN device, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Tun {
     file: File,
     pub(crate) ifindex: u32,
-    /// Netlink of the namespace that the device is in, whoever asks.
+    /// A netlink socket of the device's namespace, independent of the calling thread's.
     netlink: OwnedFd,
 }
 
 impl Tun {
-    /// Makes the device in the calling thread's namespace and brings it up.
+    /// Creates the device in the calling thread's namespace and brings it up.
     pub(crate) fn create(device: &str, mtu: u32) -> Result<Tun, DatapathError> {
         let failed = |what| move |source| DatapathError::Kernel { what, source };
         let name = device.as_bytes();
@@ -51,8 +51,8 @@ impl Tun {
         // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call.
         check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
             .map_err(|source| DatapathError::of_device(name, source))?;
-        // Without UDP segmentation: such packets must reach the programs' user-space half segmented, since the kernel
-        // cannot segment them behind a tunnel header.
+        // No UDP segmentation offload: such packets must reach the user-space half already segmented, because the
+        // kernel cannot segment them inside a tunnel.
         let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         // SAFETY: TUNSETOFFLOAD takes its argument by value.
         let set = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offload) };
@@ -71,14 +71,14 @@ impl Tun {
         Ok(Tun { file, ifindex, netlink })
     }
 
-    /// Reads a packet with its virtio header; `None` if there is none.
+    /// Reads a packet with its virtio header; `None` if there is no packet.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         (&self.file).read(buffer).ok()
     }
 
-    /// Packets that found no room in the descriptor's queue; 0 if the kernel does not say.
+    /// Packets dropped because the descriptor's queue was full; 0 if the kernel does not report it.
     pub(crate) fn overflowed(&self) -> u64 {
-        /// RTM_GETSTATS and its bit for `struct rtnl_link_stats64`, of which the eighth number counts these.
+        /// RTM_GETSTATS and its bit for `struct rtnl_link_stats64`, whose eighth number is this count.
         const GET_STATS: u16 = 94;
         const LINK_64: u32 = 1;
         const HEAD: usize = 16 + 12 + 4;
@@ -103,7 +103,7 @@ impl Tun {
         }
     }
 
-    /// Writes a packet with its virtio header: it has arrived at the device.
+    /// Writes a packet with its virtio header, as if it had arrived at the device.
     pub(crate) fn write(&self, packet: &[u8]) -> io::Result<()> {
         (&self.file).write(packet).map(drop)
     }
@@ -115,7 +115,7 @@ impl AsFd for Tun {
     }
 }
 
-/// Puts packets onto the TUN device as if an application had sent them.
+/// Sends packets out of the TUN device, as if an application had sent them.
 #[derive(Debug)]
 pub(crate) struct Injector {
     socket: OwnedFd,
@@ -123,11 +123,11 @@ pub(crate) struct Injector {
 }
 
 impl Injector {
-    /// `vnet`: packets come with a virtio network header.
+    /// `vnet`: packets are preceded by a virtio network header.
     pub(crate) fn open(ifindex: u32, mark: u32, vnet: bool) -> Result<Injector, DatapathError> {
         let failed =
             |e: io::Error| DatapathError::Kernel { what: "open a packet socket", source: e };
-        // Protocol 0: it never receives.
+        // Protocol 0: the socket never receives.
         let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
             .map_err(|e| failed(e.into()))?;
         setsockopt(&socket, sockopt::Mark, &mark).map_err(|e| failed(e.into()))?;
@@ -139,8 +139,8 @@ impl Injector {
         Ok(Injector { socket, ifindex })
     }
 
-    /// Sends packets, each with its outer or inner family's EtherType. Returns how many found no room; a program
-    /// counts the packets that it refuses itself.
+    /// Sends packets, each with its EtherType. Returns how many were dropped because the queue was full; packets that
+    /// a program refuses are counted by the program.
     pub(crate) fn send(&self, packets: &[(&[u8], u16)]) -> u64 {
         let mut full = 0;
         let mut rest = packets;
@@ -150,7 +150,7 @@ impl Injector {
                 Ok(sent) => sent,
                 Err(error) => {
                     full += u64::from(error.kind() == io::ErrorKind::WouldBlock);
-                    1 // this one is lost; the ones behind it may go
+                    1 // this one is lost; later ones may succeed
                 }
             };
             rest = &rest[sent..];
@@ -208,7 +208,7 @@ impl Injector {
     }
 }
 
-/// Neighbour discovery, multicast and the like: not for a tunnel of unicast flows.
+/// Neighbour discovery, multicast and similar packets: not for a tunnel of unicast flows.
 pub(crate) fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast() || v4.is_link_local(),
@@ -216,7 +216,7 @@ pub(crate) fn is_local(address: IpAddr) -> bool {
     }
 }
 
-/// The EtherType of an inner packet behind its virtio header.
+/// The EtherType of an inner packet after its virtio header.
 pub(crate) fn ethertype(bytes: &[u8]) -> u16 {
     match bytes.get(VNET_LEN).map(|b| b >> 4) {
         Some(6) => libc::ETH_P_IPV6 as u16,
@@ -224,19 +224,19 @@ pub(crate) fn ethertype(bytes: &[u8]) -> u16 {
     }
 }
 
-/// What kind of device an access interface is.
+/// The kind of an access device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceKind {
     /// Packets arrive with an Ethernet header.
     pub(crate) ethernet: bool,
-    /// A virtual Ethernet pair, which carries super-packets whole unless XDP is attached.
+    /// A virtual Ethernet pair, which passes super-packets unsegmented unless XDP is attached.
     pub(crate) veth: bool,
-    /// Its hardware address, where it is an Ethernet device.
+    /// The hardware address of an Ethernet device.
     pub(crate) address: [u8; 6],
 }
 
 impl DeviceKind {
-    /// Asks the kernel about a device of the calling thread's namespace.
+    /// Queries a device in the calling thread's namespace.
     pub(crate) fn of(ifindex: u32) -> io::Result<DeviceKind> {
         let name = nix::net::if_::if_indextoname(ifindex)?;
         let kind = (AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC);
@@ -257,7 +257,7 @@ impl DeviceKind {
     }
 }
 
-/// The frame address of a device of the calling thread's namespace.
+/// The hardware address of a device in the calling thread's namespace.
 pub(crate) fn hardware_address(ifindex: u32) -> io::Result<[u8; 6]> {
     let name = nix::net::if_::if_indextoname(ifindex)?;
     let kind = (AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC);
@@ -270,7 +270,7 @@ pub(crate) fn hardware_address(ifindex: u32) -> io::Result<[u8; 6]> {
     Ok(std::array::from_fn(|i| address[i] as u8))
 }
 
-/// `struct ethtool_drvinfo`, as far as it is read.
+/// `struct ethtool_drvinfo`; only the fields in use are named.
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -289,7 +289,7 @@ fn driver(socket: &OwnedFd, name: &CStr) -> Option<std::ffi::CString> {
     CStr::from_bytes_until_nul(&info.driver).ok().map(Into::into)
 }
 
-/// An ifreq that names a device. Names that do not fit are cut and then not found.
+/// An ifreq that names a device. A name that is too long is truncated, and then not found.
 fn request_for(name: &[u8]) -> libc::ifreq {
     // SAFETY: ifreq is plain data for which all zero is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -299,8 +299,8 @@ fn request_for(name: &[u8]) -> libc::ifreq {
     request
 }
 
-/// Bytes of the largest super-packet that the TUN device takes whole. With the outer headers it must
-/// stay below 64 KiB; the kernel cuts larger ones (merged elsewhere and forwarded) to packets.
+/// Largest super-packet of the TUN device in bytes. With the outer headers it must stay below 64 KiB; the kernel
+/// segments larger ones, which were merged elsewhere and forwarded.
 const GSO_MAX: u32 = 65_000;
 
 fn netlink() -> io::Result<OwnedFd> {
@@ -326,7 +326,7 @@ fn limit_super_packets(netlink: &OwnedFd, ifindex: u32) -> io::Result<()> {
     send(netlink.as_raw_fd(), &message, MsgFlags::empty())?;
     let mut answer = [0; 256];
     let n = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-    // nlmsghdr of NLMSG_ERROR, then the negative error number, 0 for an acknowledgement.
+    // An nlmsghdr of NLMSG_ERROR, then the negated error number: 0 for an acknowledgement.
     match answer[..n].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes) {
         Some(0) => Ok(()),
         Some(error) => Err(io::Error::from_raw_os_error(-error)),
@@ -355,7 +355,7 @@ mod tests {
             let injector = Injector::open(link::index_of("lo").unwrap(), 0, false).unwrap();
             let packet = [0u8; segue_wire::Probe::PACKET_LEN];
             let packets = [(&packet[..], libc::ETH_P_IP as u16); segue_wire::MAX_PATHS];
-            // As many as one call took.
+            // All packets in one call.
             assert_eq!(injector.send_batch(&packets).unwrap(), segue_wire::MAX_PATHS);
         })
         .unwrap();

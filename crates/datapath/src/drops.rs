@@ -1,4 +1,4 @@
-//! Refused packets, by reason.
+//! Counters of refused packets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,12 +15,12 @@ impl Drops {
         self.0[reason as usize].fetch_add(packets, Ordering::Relaxed);
     }
 
-    /// The counts that are not zero.
+    /// The counts above zero.
     pub(crate) fn counts(&self) -> BTreeMap<DropReason, u64> {
         self.read(|count| count.load(Ordering::Relaxed))
     }
 
-    /// The same, and counts anew from zero.
+    /// The counts above zero; resets all of them.
     pub(crate) fn take(&self) -> BTreeMap<DropReason, u64> {
         self.read(|count| count.swap(0, Ordering::Relaxed))
     }
@@ -31,7 +31,7 @@ impl Drops {
     }
 }
 
-/// Why the kernel did not send.
+/// The reason why the kernel did not send a packet.
 pub(crate) fn reason(error: &io::Error) -> DropReason {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOBUFS) => DropReason::QueueFull,

@@ -1,9 +1,9 @@
-//! The eBPF datapath. The programs (`src/bpf`) encapsulate, decapsulate, count, stamp and answer
-//! probes; this half loads and attaches them, fills their tables, and carries the packets that the
-//! kernel does not encapsulate: a flow's first ones, and those of other offloads than TCP's.
+//! The eBPF datapath. The programs (`src/bpf`) encapsulate, decapsulate, count, stamp and answer probes.
+//! This half loads and attaches them, fills their tables, and carries the packets that the kernel cannot
+//! encapsulate: the first packets of a flow, and offloads other than TCP segmentation.
 //!
-//! Everything acts in the network namespace of the thread that calls [`Ebpf::new`]; `attach` and
-//! `detach` must be called in the same one. One thread of its own reads the TUN device and the events.
+//! Everything acts in the network namespace of the thread that calls [`Ebpf::new`]; `attach` and `detach`
+//! must be called in the same namespace. A dedicated thread reads the TUN device and the events.
 
 mod batch;
 mod convert;
@@ -86,38 +86,39 @@ const MARK_AGAIN: u32 = order_mark::MARK_AGAIN.0;
 const MARK_OVER: u32 = order_mark::MARK_OVER.0;
 const _: () = assert!(heartbeat::HEARTBEAT_TIMEOUT_S.0 as u64 == crate::HEARTBEAT_TIMEOUT_S);
 
-/// The programs of one access interface. The fields' order is the order of removal: XDP hands
-/// stripped packets to TC, so it must go first.
+/// The programs of one access interface. They are removed in field order: XDP passes stripped packets to TC,
+/// so it must go first.
 struct Interface {
     xdp: Option<Attached>,
     _tc: Attached,
     _leave: Attached,
 }
 
-/// The eBPF datapath; everything it put into the kernel goes when it is dropped, in the order of its fields.
+/// The eBPF datapath. Dropping it removes everything it installed in the kernel, in field order.
 pub struct Ebpf {
     interfaces: BTreeMap<u32, Interface>,
     _egress: Attached,
     worker: Worker,
-    /// While it is open the kernel stamps each packet on arrival, before the packet waits for a processor.
+    /// While this socket is open the kernel timestamps each packet on arrival, before the packet waits for a
+    /// processor.
     _stamps: OwnedFd,
     programs: Programs,
     paths: BTreeMap<u32, Path>,
-    /// The sets of time constants that the programs have.
+    /// The sets of time constants in the programs' table.
     scales: Vec<[Tau; 2]>,
     max_paths: u32,
     options: EbpfOptions,
     batch: Batch,
-    /// How many paths with rides use each T_KA, in microseconds.
+    /// Number of paths with rides for each T_KA in microseconds.
     riding: BTreeMap<u32, u32>,
     exits: Exits,
-    /// Responses that the programs have begun to hold.
+    /// Responses that the programs hold, by deadline.
     held: Waiting,
     shore: Arc<Shore>,
 }
 
 impl Ebpf {
-    /// Makes the TUN device, loads the programs and starts to receive from applications.
+    /// Creates the TUN device, loads the programs and starts to receive from applications.
     ///
     /// # Errors
     /// When the kernel refuses the device or the programs.
@@ -125,7 +126,7 @@ impl Ebpf {
         Ebpf::with_options(setup, sink, EbpfOptions::default())
     }
 
-    /// Like [`Ebpf::new`], with explicit choices.
+    /// Like [`Ebpf::new`], with explicit options.
     ///
     /// # Errors
     /// When the kernel refuses the device or the programs.
@@ -187,7 +188,7 @@ impl Ebpf {
     }
 }
 
-/// A socket that wants arrival stamps: while one is open, the kernel stamps every packet.
+/// A socket that requests receive timestamps: while one is open, the kernel timestamps every packet.
 fn stamp_arrivals() -> io::Result<OwnedFd> {
     let family = nix::sys::socket::AddressFamily::Inet;
     let kind = nix::sys::socket::SockType::Datagram;
@@ -221,7 +222,7 @@ impl Datapath for Ebpf {
         let ends = both_ends(config);
         let endpoint = match ends {
             Some((local, remote)) => {
-                // The daemon may know a new address before this half has heard of it.
+                // The daemon may learn of a new address before this half does.
                 let number = self.shore.tables.add_local(local.ip())?;
                 kernel_endpoint(remote, config.ifindex, number)
             }
@@ -235,11 +236,11 @@ impl Datapath for Ebpf {
                 path.heard = old.config.heard;
                 path.silence = old.config.silence;
                 (totals, outage) = (old.totals, old.outage);
-                // When copies begin anew, so do their numbers.
+                // Copies that start again also restart their numbering.
                 let kept = old.config.flags & path.flags & PATH_FOLLOWS_USE != 0;
                 reinjected = if kept { old.reinjected } else { 0 };
             }
-            // From then on the programs own an anchor's endpoint.
+            // From here on the programs own an anchor's endpoint.
             _ if self.shore.role == Role::Anchor => {
                 self.clear(slot, &path_state { endpoint, ..path_state::default() })?;
             }
@@ -372,7 +373,7 @@ impl Datapath for Ebpf {
         self.check_slot(slot)?;
         let Some(path) = self.paths.get(&slot) else { return Err(DatapathError::NoPath { slot }) };
         let tables = &self.shore.tables;
-        // The programs look only at the binding.
+        // Checked here, because the programs only see the binding.
         if self.shore.role == Role::Anchor && tables.owner_of(key.dst) != Some(path.config.owner) {
             return Err(DatapathError::Owner { address: key.dst, slot });
         }
@@ -399,10 +400,10 @@ impl Datapath for Ebpf {
         if self.shore.role == Role::Host {
             return None;
         }
-        // Only as many as there is room for: more may come all the time.
+        // Bounded by the number of paths, because new entries may keep arriving.
         for _ in 0..self.max_paths {
             let Some(held) = self.shore.tables.pop_held() else { break };
-            // Times of the programs are modulo 2³² µs.
+            // The programs' times are modulo 2³² µs.
             let left = held.until_us.wrapping_sub(now.micros32()) as i32;
             let until = Time(now.0.saturating_add_signed(i64::from(left) * 1000));
             self.held.note(held.slot, until);
@@ -411,7 +412,7 @@ impl Datapath for Ebpf {
         let orders: Vec<_> =
             due.iter().map(|slot| (kernel_sweep(*slot), self.ethertype(*slot))).collect();
         self.shore.send_probes(&orders);
-        // A response held from here on waits for at least the shortest period.
+        // A response held from now on waits for at least the shortest period.
         let next = self.held.next();
         let shortest = self.riding.first_key_value();
         let soonest = shortest.map(|(us, _)| now + Span::from_micros(u64::from(*us)));
@@ -480,7 +481,7 @@ impl LinuxDatapath for Ebpf {
                 source: io::ErrorKind::InvalidInput.into(),
             });
         }
-        // Its addresses may have come a moment ago, before the watching thread heard of them.
+        // Its addresses may be so new that the watching thread has not been notified.
         self.shore.tables.refresh_locals()?;
         let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
             what: "look at the access interface",

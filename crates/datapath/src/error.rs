@@ -1,21 +1,21 @@
-//! What can go wrong while a datapath is set up or changed.
+//! Errors of setting up or changing a datapath.
 
 use std::io;
 use std::net::IpAddr;
 
-/// An operation of the datapath that failed; nothing of it was applied.
+/// A failed operation of the datapath; nothing of it was applied.
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
     /// A kernel facility is missing or refused.
     #[error("{what}: {source}")]
     Kernel {
-        /// What was tried, in plain words.
+        /// The attempted operation, in plain words.
         what: &'static str,
         /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// Another program has the tunnel device.
+    /// Another program uses the tunnel device.
     #[error("another program uses the device {device}: give this daemon another `device`")]
     Taken {
         /// The device's name.
@@ -24,9 +24,9 @@ pub enum DatapathError {
     /// A thread that carries packets has ended.
     #[error("no packets are carried any more, the thread {thread} has ended: {why}")]
     Ended {
-        /// Its name.
+        /// The thread's name.
         thread: &'static str,
-        /// What it said.
+        /// The reason it gave.
         why: String,
     },
     /// A slot outside the table.
@@ -43,7 +43,7 @@ pub enum DatapathError {
         /// The slot.
         slot: u32,
     },
-    /// A flow to an inner address was to take another host's path.
+    /// A flow to an inner address would have taken another host's path.
     #[error("{address} is not an address of the host whose path is in slot {slot}")]
     Owner {
         /// The flow's inner destination.
@@ -51,30 +51,30 @@ pub enum DatapathError {
         /// The slot.
         slot: u32,
     },
-    /// A relay was given two tunnels whose arriving packets it could not tell apart.
+    /// Two tunnels of a relay have the same ends and form: arriving packets could belong to either.
     #[error("tunnel {number} has the ends and the form of another one")]
     SameEnds {
-        /// The later one's number.
+        /// The number of the later tunnel.
         number: u32,
     },
     /// There is no such tunnel.
     #[error("there is no tunnel {number}")]
     NoTunnel {
-        /// Its number.
+        /// The tunnel's number.
         number: u32,
     },
-    /// A tunnel with home addresses in its packets' headers, which the relay does not carry in user space.
+    /// A tunnel with home addresses in extension headers, which the user-space relay does not support.
     #[error(
         "tunnel {number} has home addresses in its headers, which only the relay's programs in the kernel carry"
     )]
     HomeAddresses {
-        /// Its number.
+        /// The tunnel's number.
         number: u32,
     },
-    /// The kernel's own forwarding.
+    /// An error from the kernel's routes, rules and links.
     #[error(transparent)]
     Linux(#[from] segue_linux::LinuxError),
-    /// A path with UPMT's packets, which this datapath does not carry.
+    /// A path with UPMT packets, which this datapath does not carry.
     #[error(
         "encapsulation \"upmt\" is carried in user space only: set datapath = \"user\", or use \"segue\""
     )]
@@ -82,13 +82,13 @@ pub enum DatapathError {
     /// A table in the kernel is full.
     #[error("the {what} table is full")]
     Full {
-        /// Which table.
+        /// The name of the table.
         what: &'static str,
     },
 }
 
 impl DatapathError {
-    /// The TUN device cannot be made.
+    /// The error for a TUN device that could not be created.
     pub(crate) fn of_device(device: impl AsRef<[u8]>, source: io::Error) -> DatapathError {
         match source.kind() {
             io::ErrorKind::ResourceBusy => DatapathError::Taken {

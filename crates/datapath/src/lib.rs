@@ -1,10 +1,10 @@
-//! The packet path of a daemon: one TUN device, encapsulation and decapsulation, counters, stamps,
-//! probe answers. Two implementations of one trait: eBPF ([`ebpf`]) and user space ([`user`]). Beside it
-//! the relay ([`relay`]), for tunnels without paths and probes.
+//! The datapath of a daemon: one TUN device, encapsulation and decapsulation, counters, stamps, and answers to
+//! probes. There are two implementations of one trait: eBPF ([`ebpf`]) and user space ([`user`]). The relay
+//! ([`relay`]) is separate, for tunnels without paths and probes.
 //!
-//! The daemon decides and calls [`Datapath`]; the datapath carries packets and reports through the
-//! [`EventSink`]. A flow that has no binding reaches the daemon once, as [`DatapathEvent::Miss`]; the daemon
-//! binds it and gives the packet back with [`Datapath::inject`], so that the first packet is not lost.
+//! The daemon decides and calls [`Datapath`]; the datapath carries packets and reports through the [`EventSink`]. A
+//! flow without a binding is reported to the daemon once, as [`DatapathEvent::Miss`]; the daemon binds it and gives
+//! the packet back with [`Datapath::inject`], so that the first packet is not lost.
 
 pub mod ebpf;
 pub mod relay;
@@ -44,26 +44,27 @@ use std::collections::BTreeMap;
 use segue_ip::Prefix;
 use segue_wire::DropReason;
 
-/// What a daemon asks of a packet path beyond what every driver asks.
+/// The operations of a daemon's datapath in addition to those that every driver needs.
 pub trait LinuxDatapath: Datapath<Error = DatapathError, Packet = MissPacket> + Send {
-    /// Which implementation this is, for status output.
+    /// The implementation, for status output.
     fn kind(&self) -> Kind;
     /// Index of the TUN device.
     fn tun_ifindex(&self) -> u32;
-    /// Starts receiving tunnel packets on an interface, with or without Ethernet frames; does nothing if it already
-    /// receives there.
+    /// Starts to receive tunnel packets on an interface, with or without Ethernet frames. Does nothing if the
+    /// interface is attached already.
     fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError>;
-    /// Stops receiving tunnel packets on an interface; does nothing if it is not attached or gone.
+    /// Stops receiving tunnel packets on an interface. Does nothing if it is not attached or has disappeared.
     fn detach(&mut self, ifindex: u32);
-    /// Sets what hosts may reach (anchor); everything until it is called. An address of `pools`, of which there is at
-    /// most one of each family, counts as a host's even while unassigned.
+    /// Limits the destinations that hosts may reach (anchor); everything is permitted until the first call. An
+    /// address in `pools`, which has at most one prefix of each family, counts as a host's address even while
+    /// unassigned.
     fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError>;
-    /// A page of the bindings, including those learned from arriving packets: those behind `from`, in an order of the
-    /// datapath's own, at most [`FLOWS_A_PAGE`]. With `owner`, only flows over paths of that host (anchor), so a page
-    /// may be empty and not the last. A binding that stays while pages are taken is in exactly one of them; one whose
+    /// A page of the bindings, including those learned from arriving packets: at most [`FLOWS_A_PAGE`] after `from`,
+    /// in an internal order. `owner` selects the flows over paths of one host (anchor), so a page may be empty
+    /// without being the last. A binding that exists during the whole listing is in exactly one page; a binding whose
     /// path is gone is in none.
     fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage;
-    /// All bindings in one go. With many bindings that takes seconds: a daemon takes pages.
+    /// All bindings at once. This takes seconds with many bindings, so daemons read pages.
     fn flows(&mut self) -> Vec<FlowEntry> {
         let (mut all, mut from) = (Vec::new(), Some(FlowCursor::default()));
         while let Some(cursor) = from {
@@ -73,19 +74,19 @@ pub trait LinuxDatapath: Datapath<Error = DatapathError, Packet = MissPacket> + 
         }
         all
     }
-    /// Refused packets by reason, those above zero.
+    /// Refused packets by reason; reasons with a count of zero are left out.
     fn drops(&mut self) -> BTreeMap<DropReason, u64>;
-    /// STAMP requests left unanswered because of a rate limit, where this datapath answers them.
+    /// STAMP requests left unanswered because of a rate limit, if this datapath answers STAMP.
     fn stamp_limited(&self) -> u64 {
         0
     }
-    /// Whether packets are still carried.
+    /// Checks that packets are still carried.
     ///
     /// # Errors
-    /// [`DatapathError::Ended`] once a thread that carries them has ended: nothing brings it back.
+    /// [`DatapathError::Ended`] once a thread of the datapath has ended; it is not restarted.
     fn carries(&self) -> Result<(), DatapathError>;
 }
 
-/// Seconds without [`Datapath::heartbeat`] after which the programs in the kernel let every packet
-/// pass as if they were not there.
+/// Seconds without [`Datapath::heartbeat`] after which the programs in the kernel let every packet pass as if they
+/// were absent.
 pub(crate) const HEARTBEAT_TIMEOUT_S: u64 = 3;

@@ -1,4 +1,5 @@
-//! The machine's own addresses as the programs know them, and its ways out, kept fresh by the kernel's notifications.
+//! The machine's own addresses in the programs' tables, and the watch on addresses and routes that keeps them up to
+//! date.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,18 +14,18 @@ use segue_linux::link;
 
 use crate::DatapathError;
 
-/// Becomes readable when something in the namespace that opened it changes.
+/// A descriptor that becomes readable when something changes in the namespace that opened it.
 #[derive(Debug)]
 pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
-    /// An address comes or goes.
+    /// Watches addresses.
     pub(crate) fn addresses() -> Result<Watch, DatapathError> {
         let groups = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         Watch::open("watch the addresses of this machine", groups)
     }
 
-    /// The way that routes lead may be another: one of them changes, a rule, an address, or an interface.
+    /// Watches everything that can change a route lookup: routes, rules, addresses and interfaces.
     pub(crate) fn ways() -> Result<Watch, DatapathError> {
         /// Bit of RTNLGRP_IPV6_RULE.
         const IPV6_RULE: i32 = 1 << 18;
@@ -44,8 +45,8 @@ impl Watch {
         Ok(Watch(socket))
     }
 
-    /// Takes the waiting notifications; false if there were none. Their content does not matter: everything is read anew,
-    /// so a lost one (a full socket buffer) does no harm.
+    /// Reads the pending notifications; false if there were none. Their content does not matter: the caller reads
+    /// everything again, so losing one to a full socket buffer is harmless.
     pub(crate) fn drain(&self) -> bool {
         let mut buffer = [0; 8192];
         let mut some = false;
@@ -65,7 +66,7 @@ impl AsFd for Watch {
     }
 }
 
-/// The addresses of the calling thread's namespace.
+/// The addresses in the calling thread's namespace.
 pub(crate) fn present() -> Result<BTreeSet<IpAddr>, DatapathError> {
     let addresses = link::addresses().map_err(|e| DatapathError::Kernel {
         what: "list the addresses of this machine",

@@ -1,4 +1,4 @@
-//! The programs' maps as bytes: plain types that both sides share, and how they are written and read.
+//! The programs' maps as bytes: plain types shared by both sides, and functions to read and write them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,13 +15,13 @@ use crate::DatapathError;
 /// # Safety
 /// `repr(C)`, integers only, no implicit padding: every byte is initialised, every pattern valid.
 pub(crate) unsafe trait Shared: Copy {
-    /// The bytes as the programs see them.
+    /// The bytes in the layout of the programs.
     fn bytes(&self) -> &[u8] {
         // SAFETY: by the trait's promise all bytes of `self` are initialised; the slice borrows it.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
-    /// A value from the programs' bytes; `None` if their number differs.
+    /// Reads a value from the programs' bytes; `None` if the length differs.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != size_of::<Self>() {
             return None;
@@ -44,7 +44,7 @@ pub(crate) use shared;
 
 shared!(u32, u64);
 
-/// Makes a generated flow key from the wire crate's, and back.
+/// Conversions between a generated flow key and that of the wire crate.
 macro_rules! flow_keys {
     ($name:ty) => {
         impl From<&segue_wire::FlowKey> for $name {
@@ -91,12 +91,12 @@ pub(crate) fn get<K: Shared, V: Shared>(map: &MapHandle, key: &K) -> Option<V> {
     Shared::from_bytes(&map.lookup(key.bytes(), MapFlags::ANY).ok()??)
 }
 
-/// Takes an entry away, if there is one.
+/// Removes an entry, if it exists.
 pub(crate) fn take<K: Shared>(map: &MapHandle, key: &K) {
     let _ = map.delete(key.bytes());
 }
 
-/// The counts of a table of refused packets that are not zero.
+/// The counts above zero in a table of refused packets.
 pub(crate) fn refused(drops: &MapHandle) -> BTreeMap<DropReason, u64> {
     let count = |reason: DropReason| {
         let cpus = drops.lookup_percpu((reason as u32).bytes(), MapFlags::ANY).ok()??;
@@ -106,7 +106,7 @@ pub(crate) fn refused(drops: &MapHandle) -> BTreeMap<DropReason, u64> {
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// A refusal of libbpf as the datapath's error.
+/// Converts an error of libbpf.
 pub(crate) fn kernel(what: &'static str, error: &libbpf_rs::Error) -> DatapathError {
     let kind = match error.kind() {
         ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
@@ -118,7 +118,7 @@ pub(crate) fn kernel(what: &'static str, error: &libbpf_rs::Error) -> DatapathEr
     DatapathError::Kernel { what, source: io::Error::new(kind, format!("{error:#}")) }
 }
 
-/// The address as the programs keep it: v4-mapped, bytes in network order.
+/// The address in the format of the programs: v4-mapped, bytes in network order.
 pub(crate) fn mapped(address: IpAddr) -> [u32; 4] {
     let octets = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -129,7 +129,7 @@ pub(crate) fn mapped(address: IpAddr) -> [u32; 4] {
     })
 }
 
-/// The address that [`mapped`] was made from.
+/// The inverse of [`mapped`].
 pub(crate) fn unmapped(words: [u32; 4]) -> IpAddr {
     let mut octets = [0; 16];
     for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {

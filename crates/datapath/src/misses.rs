@@ -1,8 +1,8 @@
-//! The packets of flows that wait for a decision, as both halves keep them.
+//! Packets of flows that wait for a decision, used by both datapaths.
 //!
-//! Each host has shares of its own: of waiting flows and bytes, and of reports to the daemon. At an anchor a flow
-//! counts for the host that its packets go to, since the decision waits for that host's state; a mobile host has one
-//! share, its own.
+//! Each host has its own share of waiting flows, of bytes, and of reports to the daemon. At an anchor a flow counts
+//! towards the host that its packets go to, because the decision waits for that host's state. A mobile host has a
+//! single share.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,75 +11,73 @@ use segue_wire::FlowKey;
 
 use crate::{MissPacket, Role};
 
-/// Packets held for a flow while the daemon has its first; further ones are refused.
+/// Packets held for a flow while the daemon has its first one; further ones are refused.
 const HELD_PER_FLOW: usize = 64;
-/// Flows of one host that may wait at an anchor; a further one is refused until an older one is settled.
+/// Flows of one host that may wait at an anchor; another one is refused until an older one is settled.
 const FLOWS_PER_HOST: usize = 256;
 /// Bytes held for one host at an anchor, including packets that the daemon has; further packets are refused.
 const BYTES_PER_HOST: usize = 1 << 20;
-/// Flows that may wait in all; at a mobile host all are its own. When more hosts wait than whole shares fit, each has
+/// Flows that may wait in total; at a mobile host all are its own. If more hosts wait than full shares fit, each gets
 /// an equal part, so that a late host finds room: all parts together stay below `HELD_FLOWS · (1 + ln hosts)`.
 const HELD_FLOWS: usize = 4_096;
-/// Bytes held in all, divided likewise.
+/// Bytes held in total, divided in the same way.
 const HELD_BYTES: usize = 16 << 20;
-/// Flows of one host that are reported to the daemon in one go.
+/// Burst of flows of one host that are reported to the daemon.
 const REPORTS_AT_ONCE: u64 = 512;
-/// Time between two reports for a host that has more; packets that would need a report before are refused.
+/// Interval of reports for a host after a burst; packets that would need an earlier report are refused.
 const REPORT_PACE: Span = Span(1_000_000_000 / 2_048);
-/// After this time without a decision a flow is reported again.
+/// Time without a decision after which a flow is reported again.
 const REPORT_AGAIN: Span = Span::from_millis(100);
-/// After this time without a decision the packets held for a flow are given up.
+/// Time without a decision after which the packets held for a flow are dropped.
 const GIVE_UP: Span = Span::from_secs(1);
-/// How long a refusal by the daemon lasts: at an anchor for all packets to the same host, at a mobile host for the
-/// flow.
+/// Duration of a refusal by the daemon: at an anchor for all packets to the same host, at a mobile host for the flow.
 const REFUSED_FOR: Span = Span::from_millis(100);
-/// Refused flows that a mobile host remembers; when there are more it forgets them all, so that some are reported
-/// once more.
+/// Refused flows that a mobile host remembers. Beyond that it forgets them all, so that some are reported again.
 const REFUSED_FLOWS: usize = 1_024;
 
 /// Packets of flows without a binding.
 pub(crate) struct Misses {
     /// Several owners share the room, as at an anchor.
     shared: bool,
-    /// A refusal is of one flow and not of its owner.
+    /// A refusal applies to one flow rather than to its owner.
     by_flow: bool,
     flows: HashMap<FlowKey, Held>,
-    /// By owner. One entry for each host that has flows, was refused or was reported lately.
+    /// By owner: one entry for each host that has flows, or has recently been refused or reported.
     shares: HashMap<u32, Share>,
 }
 
 struct Held {
     owner: u32,
     reported: Time,
-    /// Of the packet that is with the daemon.
+    /// Bytes of the packet that the daemon has.
     away: usize,
     packets: VecDeque<Vec<u8>>,
 }
 
-/// The room that one host uses.
+/// The room in use by one host.
 #[derive(Default)]
 struct Share {
     flows: usize,
     bytes: usize,
-    /// When all reports so far would have been made at the pace.
+    /// Virtual time of the last report, if reports were paced.
     paid: Time,
-    /// Nothing is reported before.
+    /// Nothing is reported before this time.
     refused_until: Time,
     refused: HashMap<FlowKey, Time>,
 }
 
-/// What happens to a packet that missed.
+/// The outcome for a packet without a binding.
 pub(crate) enum Missed {
-    /// Give this to the daemon.
+    /// To be reported to the daemon.
     Report(MissPacket),
-    /// Kept until the flow's first packet is injected.
+    /// Held until the flow's first packet is injected.
     Held,
-    /// No room, or refused a moment ago.
+    /// Refused: no room, or refused recently.
     Full,
 }
 
 impl Misses {
-    /// Nothing held yet, at this end.
+    /// An empty table for one end of the tunnel.
     pub(crate) fn new(role: Role) -> Misses {
         let at_anchor = role == Role::Anchor;
         Misses {
@@ -90,13 +88,13 @@ impl Misses {
         }
     }
 
-    /// Of a relay: each binding that asks has its shares, and what is refused is one flow.
+    /// An empty table for a relay: each asking binding has its own share, and refusals apply to single flows.
     pub(crate) fn of_relay() -> Misses {
         Misses { by_flow: true, ..Misses::new(Role::Anchor) }
     }
 
-    /// Takes a packet without a binding, with its virtio header. `owner` is the host that its inner
-    /// destination belongs to; 0 at a mobile host.
+    /// Handles a packet without a binding, with its virtio header. `owner` is the host that owns the inner
+    /// destination; 0 at a mobile host.
     pub(crate) fn take(
         &mut self,
         owner: u32,
@@ -138,7 +136,7 @@ impl Misses {
         Missed::Report(MissPacket { key, dscp, bytes })
     }
 
-    /// Keeps a packet behind those of its flow that wait; `None` if none do.
+    /// Holds a packet behind the waiting ones of its flow; `None` if none wait.
     pub(crate) fn follow(&mut self, key: &FlowKey, bytes: &[u8]) -> Option<Missed> {
         let held = self.flows.get_mut(key)?;
         let share = self.shares.get_mut(&held.owner)?;
@@ -150,7 +148,7 @@ impl Misses {
         Some(Missed::Held)
     }
 
-    /// The most flows and bytes that may be held for a host.
+    /// Most flows and bytes that may be held for a host.
     fn most(&self, owner: u32) -> (usize, usize) {
         if !self.shared {
             return (HELD_FLOWS, HELD_BYTES);
@@ -160,7 +158,7 @@ impl Misses {
         (part(HELD_FLOWS, FLOWS_PER_HOST), part(HELD_BYTES, BYTES_PER_HOST))
     }
 
-    /// Ends the wait of a flow and returns what was held for it, in order.
+    /// Ends the wait of a flow and returns its held packets in order.
     pub(crate) fn settle(&mut self, key: &FlowKey) -> VecDeque<Vec<u8>> {
         let Some(held) = self.flows.remove(key) else { return VecDeque::new() };
         if let Some(share) = self.shares.get_mut(&held.owner) {
@@ -170,8 +168,8 @@ impl Misses {
         held.packets
     }
 
-    /// Ends the wait of a flow that will not be carried. Returns how many packets that concerned, including the one
-    /// reported. For a moment such packets are not reported again.
+    /// Ends the wait of a flow that will not be carried. Returns the number of affected packets, including the
+    /// reported one. For a moment such packets are not reported again.
     pub(crate) fn refuse(&mut self, key: &FlowKey, now: Time) -> u64 {
         let Some(owner) = self.flows.get(key).map(|held| held.owner) else { return 1 };
         if let Some(share) = self.shares.get_mut(&owner) {
@@ -184,7 +182,7 @@ impl Misses {
         1 + self.settle(key).len() as u64
     }
 
-    /// Gives up what was not decided in time. Returns how many packets that were.
+    /// Drops packets that have waited too long for a decision. Returns how many.
     pub(crate) fn purge(&mut self, now: Time) -> u64 {
         let old = |held: &Held| now.since(held.reported) >= GIVE_UP;
         let flows = self.flows.iter().filter(|(_, held)| old(held));

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::AsRawFd;
 
-/// Sets one.
+/// Sets an option.
 pub(crate) fn set(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     let (value, len) = ((&raw const value).cast(), size_of::<i32>() as libc::socklen_t);
     // SAFETY: the value is an int that outlives the call, its size is given.

@@ -1,17 +1,17 @@
-//! Until when inner addresses have paid for the flows that began there. The record outlives the owner: a host that
-//! registers anew must not get a new share.
+//! How much of their flow quota inner addresses have used. The record outlives the owner: a host that registers
+//! again must not get a fresh quota.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use segue_clock::Time;
 
-/// Addresses to remember before forgetting those that owe nothing.
+/// Number of remembered addresses above which those with a full quota are forgotten.
 const ROOM: usize = 1_024;
 
-/// Times in the past no longer matter. They are forgotten when there are twice as many entries as owed something the
-/// last time: at most two for each address from which flows began within [`FLOWS_AT_ONCE`](crate::FLOWS_AT_ONCE)
-/// times [`FLOW_PACE`](crate::FLOW_PACE), a minute, plus [`ROOM`].
+/// Times in the past no longer matter. They are removed when the table has twice as many entries as were still in
+/// use at the last removal. So there are at most [`ROOM`] entries plus two for each address from which flows began
+/// within [`FLOWS_AT_ONCE`](crate::FLOWS_AT_ONCE) times [`FLOW_PACE`](crate::FLOW_PACE), about a minute.
 #[derive(Debug)]
 pub(crate) struct Paid {
     until: HashMap<IpAddr, Time>,
@@ -25,7 +25,7 @@ impl Default for Paid {
 }
 
 impl Paid {
-    /// What an address has paid, for update.
+    /// The record of an address, for update.
     pub(crate) fn of(&mut self, address: IpAddr, now: Time) -> &mut Time {
         if self.until.len() >= self.room && !self.until.contains_key(&address) {
             self.until.retain(|_, until| *until > now);
@@ -34,7 +34,7 @@ impl Paid {
         self.until.entry(address).or_default()
     }
 
-    /// Returns what an address has paid, and forgets it.
+    /// Removes and returns the record of an address.
     pub(crate) fn take(&mut self, address: IpAddr) -> Time {
         self.until.remove(&address).unwrap_or_default()
     }

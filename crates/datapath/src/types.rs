@@ -1,4 +1,4 @@
-//! What the packet paths of a daemon have beyond the common types of every packet path.
+//! Types of a daemon's datapath in addition to those common to every datapath.
 
 use std::sync::Arc;
 
@@ -6,26 +6,26 @@ use segue_clock::{Span, Time};
 use segue_tunnel::datapath::{self, Missed, Role};
 use segue_wire::FlowKey;
 
-/// How to set a datapath up.
+/// Settings of a datapath.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Name of the TUN device, `segue0` by default. Must begin with `segue`.
     pub tun_name: String,
     /// MTU of the TUN device in bytes.
     pub tun_mtu: u32,
-    /// Local UDP port of tunnel packets (both ends use one).
+    /// Local UDP port of tunnel packets (the same at both ends).
     pub port: u16,
-    /// Which end this is.
+    /// The end of the tunnel.
     pub role: Role,
-    /// Most paths at a time; slots are below it.
+    /// Most paths at a time; slot numbers are smaller.
     pub max_paths: u32,
-    /// Most flow bindings at a time; the least recently used is evicted.
+    /// Most flow bindings at a time; beyond that the least recently used is evicted.
     pub max_flows: u32,
-    /// Firewall mark that outer packets carry, so that the host's routing rules let them pass.
+    /// Firewall mark of outer packets, by which the host's routing rules let them pass.
     pub mark: u32,
 }
 
-/// Which implementation carries packets.
+/// The implementation that carries packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// eBPF at TC, possibly with decapsulation in XDP.
@@ -37,14 +37,14 @@ pub enum Kind {
     User,
 }
 
-/// Where an anchor's hosts may begin flows to. Answers to flows that others began always pass.
+/// Destinations to which an anchor's hosts may begin flows. Replies to flows that others began always pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// Inner addresses of hosts, including unassigned ones.
     pub hosts: bool,
     /// The anchor's own inner addresses.
     pub anchor: Services,
-    /// Everything else, as the anchor's system routes it; its other addresses are part of that.
+    /// All other destinations, as routed by the anchor's system; includes the anchor's other addresses.
     pub routed: bool,
 }
 
@@ -52,8 +52,8 @@ impl Reach {
     /// No limit.
     pub(crate) const EVERYTHING: Reach = Reach { hosts: true, anchor: Services::All, routed: true };
 
-    /// Whether a host may begin a flow of this protocol to an address. `owner` owns it, if it has an owner; `of_pool`
-    /// says whether an address without one lies in a pool.
+    /// True if a host may begin a flow of this protocol to an address. `owner` is the owner of the address, if any;
+    /// `of_pool` says whether an address without an owner lies in a pool.
     #[must_use]
     pub fn allows(&self, owner: Option<u32>, of_pool: bool, protocol: u8) -> bool {
         const ICMP: [u8; 2] = [1, 58];
@@ -70,7 +70,7 @@ impl Reach {
     }
 }
 
-/// What of the anchor's own services hosts may reach.
+/// The anchor's own services that hosts may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Services {
     /// None.
@@ -81,16 +81,16 @@ pub enum Services {
     All,
 }
 
-/// Flows that one inner address of an anchor's host may begin at once: a sixteenth of the table of an anchor's
-/// daemon. Further ones are refused: one host must not push the others' flows out of it.
+/// Burst of flows that one inner address of an anchor's host may begin: a sixteenth of the table of an anchor's
+/// daemon. Further flows are refused, so that one host cannot push out the flows of others.
 pub const FLOWS_AT_ONCE: u32 = 65_536;
-/// From one flow to the next after that.
+/// Interval of further flows after the burst.
 pub const FLOW_PACE: Span = Span(1_000_000_000 / 1_024);
 
-/// Time between the stamps of both ends and the wire that no stamp shows: the way through drivers and, in user space,
-/// the far end's sending system call, plus the rounding of four stamps to microseconds. Nine tenths of what was
-/// measured against stamps at both edges of a wire stay below a third of it (docs/measured.md, "Error of round-trip
-/// times").
+/// Time between the stamps of both ends and the wire that no stamp includes: the passage through drivers and, in user
+/// space, the far end's send system call, plus rounding of four stamps to microseconds. In measurements with stamps
+/// at both edges of a wire, nine tenths of the errors are below a third of this value (docs/measured.md, "Error of
+/// round-trip times").
 pub const STAMP_TO_WIRE: Span = Span::from_micros(100);
 
 /// One flow binding.
@@ -100,38 +100,38 @@ pub struct FlowEntry {
     pub key: FlowKey,
     /// The path it is bound to.
     pub slot: u32,
-    /// Packets sent, on whatever path.
+    /// Packets sent, over any path.
     pub packets: u64,
-    /// Inner bytes of these.
+    /// Inner bytes of these packets.
     pub bytes: u64,
-    /// Packets of the other direction, over whatever path.
+    /// Packets received in the other direction, over any path.
     pub received_packets: u64,
-    /// Inner bytes of these.
+    /// Inner bytes of these packets.
     pub received_bytes: u64,
-    /// When a packet was last sent or learned from.
+    /// When a packet was last sent, or last received if the binding was learned from it.
     pub last_seen: Time,
 }
 
-/// Most bindings in a page, and most examined for one: a page takes a millisecond or two.
+/// Most bindings in a page, and most examined for one: reading a page takes a millisecond or two.
 pub(crate) const FLOWS_A_PAGE: usize = 512;
 
-/// Where a page of bindings begins; the default is the beginning of all.
+/// The start of a page of bindings; the default is the first page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCursor(pub u64);
 
-/// Some of a datapath's bindings.
+/// A page of a datapath's bindings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowPage {
     /// The bindings.
     pub flows: Vec<FlowEntry>,
-    /// Where the next page begins; `None` after the last.
+    /// The start of the next page; `None` after the last.
     pub next: Option<FlowCursor>,
 }
 
-/// A packet without a binding, as it came from the TUN device. Only its flow is visible.
+/// A packet without a binding, as it came from the TUN device. Only its flow and DSCP are accessible.
 #[derive(Debug)]
 pub struct MissPacket {
-    /// Its flow.
+    /// The packet's flow.
     pub key: FlowKey,
     /// Its differentiated services code point.
     pub dscp: u8,
@@ -149,8 +149,8 @@ impl Missed for MissPacket {
     }
 }
 
-/// What the datapath reports.
+/// Events that the datapath reports.
 pub type DatapathEvent = datapath::DatapathEvent<MissPacket>;
 
-/// Takes the datapath's events; called from its threads, must not block.
+/// Receives the datapath's events. It is called from the datapath's threads and must not block.
 pub type EventSink = Arc<dyn Fn(DatapathEvent) + Send + Sync>;

@@ -1,14 +1,14 @@
-//! The datapath for kernels, containers and unprivileged user namespaces without eBPF: a TUN
-//! descriptor and UDP sockets.
+//! The datapath for kernels, containers and unprivileged user namespaces without eBPF: a TUN descriptor and UDP
+//! sockets.
 //!
 //! Two threads own the packets. `egress` reads super-packets from the TUN device, finds their path (`flows`),
-//! finishes and cuts them ([`segment`]) and gives the kernel one buffer to segment (`path`, `socket`). `ingress`
-//! takes batches from all sockets, checks them, answers probes (`probes`, or with the next data: `rides`) and puts
-//! TCP segments together again ([`coalesce`]). One lock guards the tables; it is taken once a batch and never held
-//! during a system call. Counters have a lock for each path and direction, so that a probe carries exactly what left
+//! completes and segments them ([`segment`]) and gives the kernel one buffer to segment (`path`, `socket`).
+//! `ingress` takes batches from all sockets, checks them, answers probes (`probes`, or with the next data: `rides`)
+//! and merges TCP segments ([`coalesce`]). One lock guards the tables; it is taken once per batch and never held
+//! during a system call. Counters have a lock per path and direction, so that a probe reports exactly what left
 //! before it.
 //!
-//! [`PathSetup::gateway`] is not used: the kernel's routes out of the path's interface decide.
+//! [`PathSetup::gateway`] is not used: the kernel's routes over the path's interface apply.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -65,16 +65,15 @@ pub struct User {
     tun_ifindex: u32,
     setup: Setup,
     threads: Vec<(&'static str, JoinHandle<()>)>,
-    /// Why a thread has ended, if it said.
+    /// Why a thread has ended, if it gave a reason.
     ended: Arc<Mutex<Option<&'static str>>>,
 }
 
 impl User {
-    /// Makes the TUN device, up and with its MTU, and starts to carry packets. Device, sockets and
-    /// threads belong to the network namespace of the calling thread, as do those of later calls.
-    ///
+    /// Creates the TUN device, brings it up with its MTU, and starts to carry packets. Device, sockets and threads,
+    /// including those of later calls, belong to the network namespace of the calling thread.
     /// # Errors
-    /// [`DatapathError::Kernel`] if the device cannot be made or the anchor's port is taken.
+    /// [`DatapathError::Kernel`] if the device cannot be created or the anchor's port is in use.
     pub fn new(setup: &Setup, sink: EventSink) -> Result<User, DatapathError> {
         let kernel = |what| move |source| DatapathError::Kernel { what, source };
         let anchor = match setup.role {
@@ -136,7 +135,7 @@ impl User {
         if slot < max { Ok(()) } else { Err(DatapathError::Slot { slot, max }) }
     }
 
-    /// The sockets of a path: the anchor's, or a host's own, shared with other paths of the same
+    /// The sockets of a path: at an anchor the shared ones; at a host one socket, shared by paths with the same
     /// address and interface.
     fn path_sockets(&self, config: &PathSetup) -> Result<Vec<Arc<Socket>>, DatapathError> {
         if self.setup.role == Role::Anchor {
@@ -161,7 +160,7 @@ impl User {
     }
 }
 
-/// One socket for each family that the kernel has, on all addresses.
+/// One socket on all addresses for each family that the kernel supports.
 fn anchor_sockets(setup: &Setup) -> Result<Vec<Arc<Socket>>, DatapathError> {
     let open = |any: IpAddr| Socket::open(SocketAddr::new(any, setup.port), 0, setup.mark);
     let what = "opening the tunnel port";
@@ -178,7 +177,7 @@ fn anchor_sockets(setup: &Setup) -> Result<Vec<Arc<Socket>>, DatapathError> {
     Ok(sockets)
 }
 
-/// Where a path sends at first: a host as configured; an anchor as learned, or else as configured.
+/// The initial destination of a path: at a host as configured; at an anchor as learned, or else as configured.
 fn endpoint(role: Role, config: &PathSetup, learned: Endpoint) -> Endpoint {
     if role == Role::Anchor && learned.remote.is_some() {
         return learned;
@@ -192,8 +191,8 @@ impl Datapath for User {
     type Error = DatapathError;
     type Packet = MissPacket;
 
-    /// A program that ends takes this datapath with it, so no stale program can swallow packets. Packets still
-    /// undecided are given up here.
+    /// This datapath ends with its process, so no stale program can swallow packets. The heartbeat only drops
+    /// packets that have waited too long for a decision.
     fn heartbeat(&mut self) {
         let given_up = lock(&self.shared.core).misses.purge(monotonic());
         self.shared.drops.add(DropReason::NoRemote, given_up);
@@ -312,7 +311,7 @@ impl Datapath for User {
         }
     }
 
-    /// What was sent on a path with rides; nothing measured, since the daemon sees every probe.
+    /// Counts of the packets sent on a path with rides; without measurements, because the daemon sees every probe.
     fn reading(&mut self, slot: u32) -> Option<Reading> {
         let path = lock(&self.shared.core).path(slot).cloned();
         path?.reading()
@@ -359,7 +358,7 @@ impl LinuxDatapath for User {
         self.tun_ifindex
     }
 
-    /// Sockets receive on every interface that has their addresses.
+    /// Does nothing: sockets receive on every interface that has their addresses.
     fn attach(&mut self, _ifindex: u32) -> Result<(), DatapathError> {
         Ok(())
     }
@@ -391,7 +390,7 @@ impl Drop for User {
         self.shared.wake_egress.wake();
         self.shared.wake_ingress.wake();
         for (_, thread) in self.threads.drain(..) {
-            // An event sink may hold the last reference, and a thread cannot wait for itself.
+            // An event sink may hold the last reference, and a thread cannot join itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }

@@ -1,4 +1,4 @@
-//! A thread that serves a packet path until that is dropped.
+//! A thread that serves a datapath until the datapath is dropped.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -8,17 +8,17 @@ use std::thread::JoinHandle;
 use crate::DatapathError;
 use crate::sync::lock;
 
-/// The thread; told to stop and waited for when this is dropped.
+/// The thread. Dropping the worker stops it and waits for it.
 pub(crate) struct Worker {
     name: &'static str,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
-    /// Why it has ended, if it said.
+    /// Why the thread has ended, if it gave a reason.
     ended: Arc<Mutex<Option<String>>>,
 }
 
 impl Worker {
-    /// Starts a thread. `body` returns when the other end of its socket closes, or with what keeps it from going on.
+    /// Starts a thread. `body` returns when the other end of its socket closes, or with the error that stops it.
     ///
     /// # Errors
     /// When the system has no more descriptors or threads.
@@ -42,10 +42,10 @@ impl Worker {
         Ok(Worker { name, stop: Some(stop), thread: Some(thread), ended })
     }
 
-    /// Whether it still runs.
+    /// Checks that the thread is still running.
     ///
     /// # Errors
-    /// [`DatapathError::Ended`] if not: nothing brings it back.
+    /// [`DatapathError::Ended`] if it is not; it is not restarted.
     pub(crate) fn runs(&self) -> Result<(), DatapathError> {
         if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Ok(());

@@ -223,8 +223,8 @@ static __always_inline void take_request(struct path_state *state, const struct 
 	state->heard_at = tick(at_ns);
 }
 
-/* Updates the path's state with a response that counts; the next request echoes the newest response.
- * */
+/* Updates the path's state with a response that counts; the next request echoes the newest
+ * response. */
 static __always_inline void take_response(struct path_state *state, struct host_state *host,
 					  const struct path_config *path, __u64 at_ns,
 					  __u32 received, const struct probe_packet *packet,

@@ -74,8 +74,8 @@ struct {
 	__type(value, struct copies);
 } segue_copies SEC(".maps");
 
-/* The machine's own addresses, each with its number. Packets to other addresses are not ours, whatever their port.
- * */
+/* The machine's own addresses, each with its number. Packets to other addresses are not ours, whatever their
+ * port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, LOCALS_MAX);

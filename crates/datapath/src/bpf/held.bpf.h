@@ -66,8 +66,8 @@ static __always_inline __u32 longest_wait(const struct path_config *path, __u64 
 	return wait;
 }
 
-/* The fields that the response copies from its request, and `r`; the other fields of the response are left unset.
- * */
+/* The fields that the response copies from its request, and `r`; the other fields of the response are left
+ * unset. */
 static __always_inline void copy_held(const struct path_state *state, __u64 newest,
 				      struct probe_packet *packet)
 {

@@ -66,8 +66,8 @@ static __always_inline int read_outer(struct __sk_buff *skb, struct outer *outer
 	return 0;
 }
 
-/* The checks of segue_wire::Header::parse in the same order; a drop reason, or -1 for a valid header.
- * */
+/* The checks of segue_wire::Header::parse in the same order; a drop reason, or -1 for a valid
+ * header. */
 static __always_inline int check_header(const struct tunnel_header *header)
 {
 	__u8 type = header->version_type & 15;

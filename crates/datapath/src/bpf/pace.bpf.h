@@ -6,8 +6,8 @@
 #include "common.bpf.h"
 #include "measure.bpf.h"
 
-/* The loss interval, from the T_KA of the newest probe or of the configuration, and whether it is suspended.
- * */
+/* The loss interval, from the T_KA of the newest probe or of the configuration, and whether it is
+ * suspended. */
 static __always_inline struct pace pace_of(const struct path_config *path, __u64 newest)
 {
 	__u32 ms = newest >> NEWEST_T_KA_SHIFT & 0xffff;

@@ -164,8 +164,8 @@ static __always_inline int arrive_optimized(struct __sk_buff *skb, __u32 link)
 			return PASS;
 		if (homes.next == NEXT_MOBILITY || homes.next == NEXT_ICMPV6)
 			return give_to_daemon(skb, link);
-		/* The kernel answers a routing header that is not ours; the daemon answers an option without a binding.
-		 * */
+		/* The kernel answers a routing header that is not ours; the daemon answers an option without a
+		 * binding. */
 		if (!is_given(homes.end.peer))
 			return PASS;
 		count(DROP_NO_BINDING);

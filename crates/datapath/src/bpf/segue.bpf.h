@@ -381,8 +381,8 @@ enum denied {
 	DENY_ROUTED = 8,
 };
 
-/* A network of inner addresses. If there is none, `mask` is all zeros and `address` all ones, so that nothing matches.
- * */
+/* A network of inner addresses. If there is none, `mask` is all zeros and `address` all ones, so that nothing
+ * matches. */
 struct inner_pool {
 	__u32 address[4];
 	__u32 mask[4];

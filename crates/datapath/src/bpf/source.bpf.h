@@ -13,9 +13,9 @@
 #define CHALLENGE_FREE 4
 #define CHALLENGE_GAP_NS 4000000LL
 
-/* The value that replaces t_Ss in answers to a source that has not yet proved that it receives them. It
- * lies ahead of the clock, so that neither end mistakes it for a stamp, and changes every 18 minutes.
- * */
+/* The value that replaces t_Ss in answers to a source that has not yet proved that it receives them.
+ * It lies ahead of the clock, so that neither end mistakes it for a stamp, and changes every 18
+ * minutes. */
 static __always_inline __u32 challenge_for(__u32 slot, const struct outer *outer, __u64 at_ns)
 {
 	struct scratch *room = scratch();

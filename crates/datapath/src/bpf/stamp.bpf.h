@@ -279,9 +279,9 @@ static __always_inline struct stamp_clock *stamp_clock_at(__u64 now_ns)
 	return clock && (__s64)(now_ns - clock->at_ns) <= (__s64)HEARTBEAT_TIMEOUT_NS ? clock : 0;
 }
 
-/* Writes `reply` over `request`, which starts the payload, and sends the packet back where it came from.
- * The checksum is updated incrementally: correct whether it is complete, left to the device, or absent.
- * */
+/* Writes `reply` over `request`, which starts the payload, and sends the packet back where it came
+ * from. The checksum is updated incrementally: correct whether it is complete, left to the device, or
+ * absent. */
 static __always_inline int stamp_send(struct __sk_buff *skb, const struct stamp_outer *outer,
 				      void *request, void *reply, const __u32 size)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* Notifies a host's daemon when requests stop riding or responses stop coming, so that it can sleep until then.
- * */
+/* Notifies a host's daemon when requests stop riding or responses stop coming, so that it can sleep until
+ * then. */
 #ifndef SEGUE_WATCH_H
 #define SEGUE_WATCH_H
 
