@@ -1,8 +1,8 @@
-//! Many paths' requests in one call: the kernel makes frames and runs `segue_send` on each, which
-//! writes the next order's request into it and hands it to the access interface's driver.
+//! Requests of many paths in one call: the kernel creates frames and runs `segue_send` on each, which writes the next
+//! order's request into the frame and passes it to the access interface's driver.
 //!
-//! It is far cheaper than a packet through the TUN device, and does less: it skips queueing disciplines, needs
-//! drivers that take frames (`ndo_xdp_xmit`), and waits for no unknown neighbour. So the caller sends the first
+//! This is far cheaper than a packet through the TUN device, but it skips queueing disciplines, needs drivers that
+//! accept frames (`ndo_xdp_xmit`), and does not wait for an unknown neighbour. The caller therefore sends the first
 //! request of each next hop in the ordinary way, which resolves the neighbour and keeps it fresh.
 
 use std::io;
@@ -21,28 +21,28 @@ use super::skel::{batch, batch_order};
 use crate::maps::Shared;
 use crate::{DatapathError, ProbeOrder};
 
-/// Most orders of one call. Starting a call costs as much as some hundred requests: the kernel patches its own code
-/// to reach the program, and interrupts all processors for it.
+/// Most orders in one call. Starting a call costs as much as some hundred requests: the kernel patches its own code
+/// to reach the program, and interrupts all processors to do so.
 pub(super) const ORDERS_MAX: u32 = 16_384;
-/// Fewest orders that are worth a call.
+/// Fewest orders that justify a call.
 pub(super) const ORDERS_MIN: usize = 32;
-/// Frames that the kernel makes and sends at a time: a virtual pair has room for 256.
+/// Frames that the kernel creates and sends at a time; a veth pair has room for 256.
 const FRAMES: u32 = 64;
-/// Frame, IP and UDP headers and the probe.
+/// Ethernet, IP and UDP headers and the probe.
 const FRAME_V4: usize = 14 + 20 + 8 + segue_wire::Probe::PACKET_LEN;
 const FRAME_V6: usize = FRAME_V4 + 20;
 
-/// What paths must share for their frames to leave in one batch.
+/// The properties that paths must share for their frames to leave in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Hop {
     pub(super) ifindex: u32,
-    /// The gateway, or the other end itself.
+    /// The gateway, or the remote end itself.
     pub(super) next: IpAddr,
-    /// The outer packets' family is IPv6.
+    /// The outer packets are IPv6.
     pub(super) v6: bool,
 }
 
-/// What a request needs to leave over a path in a batch.
+/// The way on which a path's requests leave in a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exit {
     pub(super) hop: Hop,
@@ -50,7 +50,7 @@ pub(super) struct Exit {
     pub(super) rides: bool,
 }
 
-/// The routes of a host's paths by slot: they are asked for in order, many at once.
+/// The exits of a host's paths by slot: a vector, because many are read in order.
 #[derive(Debug, Default)]
 pub(super) struct Exits(Vec<Option<Exit>>);
 
@@ -70,7 +70,7 @@ impl Exits {
     }
 }
 
-/// The orders' table, in this process's memory too.
+/// The table of orders, mapped into this process.
 #[derive(Debug)]
 struct Orders {
     memory: NonNull<batch_order>,
@@ -114,12 +114,12 @@ pub(super) struct Batch {
     program: OwnedFd,
     orders: Orders,
     state: MapHandle,
-    /// Where the paths' interfaces are.
+    /// The namespace of the paths' interfaces.
     netns: Netns,
 }
 
 impl Batch {
-    /// The program that makes frames of orders.
+    /// The program that turns orders into frames.
     #[cfg(test)]
     pub(super) fn program(&self) -> std::os::fd::BorrowedFd<'_> {
         self.program.as_fd()
@@ -140,14 +140,14 @@ impl Batch {
         self.orders.len
     }
 
-    /// Sends requests over one next hop, at most [`Batch::room`] of them. False if that is not possible; then nothing
-    /// has been sent.
+    /// Sends requests over one next hop, at most [`Batch::room`]. False if that is not possible; nothing has been
+    /// sent in that case.
     pub(super) fn send(&mut self, hop: Hop, orders: &[&ProbeOrder]) -> bool {
         for (at, order) in orders.iter().enumerate() {
             self.orders.write(at, batch_order_of(order));
         }
         let (program, state) = (&self.program, &self.state);
-        // The kernel takes the namespace that the caller is in.
+        // The kernel uses the caller's namespace.
         let sent = self.netns.run(|| {
             takes_frames(hop.ifindex).unwrap_or(false)
                 && call(program, state, hop, orders.len() as u32).unwrap_or_else(|error| {
@@ -159,7 +159,7 @@ impl Batch {
     }
 }
 
-/// Runs the program for each order; false if the next hop's frame address is not known.
+/// Runs the program for each order; false if the next hop's hardware address is unknown.
 fn call(program: &OwnedFd, state: &MapHandle, hop: Hop, orders: u32) -> io::Result<bool> {
     let Some([source, destination]) = frame_addresses(hop.ifindex, hop.next)? else {
         return Ok(false);

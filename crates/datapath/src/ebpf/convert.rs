@@ -1,4 +1,4 @@
-//! Converts the trait's types to the programs'.
+//! Conversions from the trait's types to the programs'.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -28,7 +28,7 @@ pub(super) const PATH_CHECKSUMS: u8 = path_flag::PATH_CHECKSUMS.0 as u8;
 pub(super) const PATH_DEAF: u8 = path_flag::PATH_DEAF.0 as u8;
 pub(super) const PATH_QUIET: u8 = path_flag::PATH_QUIET.0 as u8;
 
-/// A path as the programs read it; `scale` is the entry of its time constants.
+/// A path in the format of the programs; `scale` is the index of its time constants.
 pub(super) fn kernel_path(config: &PathSetup, scale: u8) -> path_config {
     let (low, high) = config.key.0.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, b| sum << 8 | u64::from(*b));
@@ -54,19 +54,19 @@ pub(super) fn kernel_path(config: &PathSetup, scale: u8) -> path_config {
     }
 }
 
-/// How long a path was silent when it was declared down, as the low bits of `silence` have it: within 4.4 %, at least
-/// 4 ms and at most 220 s.
+/// The silence at which a path was declared down, as the low bits of `silence`: within 4.4 %, at least 4 ms and at
+/// most 220 s.
 pub(super) fn kernel_silence(silence: Span) -> u8 {
     let units = silence.as_secs_f64() * 1e6 / SILENCE_UNIT_US;
     (units.log2() * 8.0 + 1.0).round().clamp(1.0, f64::from(SILENCE_TURN - 1)) as u8
 }
 
-/// `generation_of` of common.bpf.h: what tells a path from earlier ones in its slot.
+/// `generation_of` of common.bpf.h: distinguishes a path from earlier ones in its slot.
 pub(super) fn generation(path: &path_config) -> u32 {
     (path.rx_cookie >> 32) as u32
 }
 
-/// A network of inner addresses as the programs compare with it; an empty one if there is none.
+/// A network of inner addresses in the format of the programs; without a network, one that matches nothing.
 pub(super) fn kernel_pool(pool: Option<&Prefix>) -> inner_pool {
     let Some(Prefix { addr, len }) = pool else {
         return inner_pool { address: [u32::MAX; 4], mask: [0; 4] };
@@ -77,7 +77,7 @@ pub(super) fn kernel_pool(pool: Option<&Prefix>) -> inner_pool {
     inner_pool { address: std::array::from_fn(|i| address[i] & mask[i]), mask }
 }
 
-/// What hosts may not reach.
+/// Bits for the destinations that hosts may not reach.
 pub(super) fn kernel_denied(reach: Reach) -> u64 {
     let deny = |allowed: bool, bit: denied| if allowed { 0 } else { u64::from(bit.0) };
     deny(reach.hosts, denied::DENY_HOSTS)
@@ -95,12 +95,12 @@ fn kernel_mode(mode: Mode) -> path_mode {
     }
 }
 
-/// Time constants as the programs compute with them.
+/// Time constants in the format of the programs.
 pub(super) fn kernel_scale(taus: &[Tau; 2]) -> scale {
     scale { rise: taus.map(|tau| rate(tau.rise)), fall: taus.map(|tau| rate(tau.fall)) }
 }
 
-/// 2⁴⁸/τ with τ in microseconds; all ones for zero, where the average follows the sample.
+/// 2⁴⁸/τ with τ in microseconds; all ones for zero: the average then follows the sample.
 fn rate(tau: Span) -> u64 {
     if tau == Span::ZERO {
         return u64::MAX;
@@ -109,18 +109,18 @@ fn rate(tau: Span) -> u64 {
     (((1000u128 << 48) + ns / 2) / ns) as u64
 }
 
-/// Addresses of both ends and of one family, if both are known.
+/// The addresses of both ends, if both are known and of the same family.
 pub(super) fn both_ends(config: &PathSetup) -> Option<(SocketAddr, SocketAddr)> {
     let (local, remote) = config.local.zip(config.remote)?;
     (family(local.ip()) == family(remote.ip())).then_some((local, remote))
 }
 
-/// Where packets go; `local` is the number of this end's own address.
+/// The destination of packets; `local` is the number of this end's address.
 pub(super) fn kernel_endpoint(remote: SocketAddr, ifindex: u32, local: u16) -> endpoint {
     endpoint { remote: mapped(remote.ip()), ifindex, remote_port: remote.port().to_be(), local }
 }
 
-/// A host's route to the path's other end.
+/// A host's route to the path's remote end.
 pub(super) fn kernel_route(endpoint: endpoint, gateway: Option<IpAddr>) -> host_route {
     host_route {
         endpoint,
@@ -138,7 +138,7 @@ pub(super) fn family(address: IpAddr) -> u32 {
     }
 }
 
-/// The response to a request that the programs could not answer with its own packet.
+/// The response to a request that the programs could not turn into its own response.
 pub(super) fn kernel_answer(request: &probe_event) -> probe_order {
     probe_order {
         slot: request.slot,
@@ -149,7 +149,7 @@ pub(super) fn kernel_answer(request: &probe_event) -> probe_order {
         age: 0,
         tos: 0,
         reserved: [0; 2],
-        question: 0, // its request rode: questions are answered with their own packets
+        question: 0, // the request rode, and a question is always answered in place
         probe: probe_data { r: request.received.to_be(), ..request.probe },
         reserved_mac: 0,
     }
@@ -161,7 +161,7 @@ pub(super) fn kernel_sweep(slot: u32) -> probe_order {
     probe_order { slot, kind, swept: 1, ..probe_order::default() }
 }
 
-/// A test of a path's packet size, or the answer to one.
+/// A packet size test of a path, or the answer to one.
 pub(super) fn kernel_size(slot: u32, size: Size, dscp: u8) -> probe_order {
     let kind = probe_kind::KIND_SIZE.0 as u8;
     let Probe { seq, t_sc, .. } = size.words();
@@ -169,7 +169,7 @@ pub(super) fn kernel_size(slot: u32, size: Size, dscp: u8) -> probe_order {
     probe_order { slot, kind, tos: dscp << 2, probe, ..probe_order::default() }
 }
 
-/// A probe to send as the programs read it.
+/// A probe to send, in the format of the programs.
 pub(super) fn kernel_order(order: &ProbeOrder) -> probe_order {
     let p = &order.probe;
     probe_order {

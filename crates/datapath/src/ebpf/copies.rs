@@ -1,4 +1,4 @@
-//! Sends the programs' copies of what left a second time.
+//! Sends the programs' copies of sent data a second time.
 
 use segue_clock::Time;
 use segue_keepalive::is_stale;
@@ -10,11 +10,11 @@ use super::skel::path_config;
 use crate::user::segment::VnetHeader;
 use crate::{DatapathError, Reinjection, copies};
 
-/// The programs' clock for data may be behind by one tick of a kernel with a low tick rate.
+/// The programs' clock for data may lag by one tick of a kernel with a low tick rate.
 const COARSE_NS: u64 = 10_000_000;
 
 impl Ebpf {
-    /// Makes the programs start or stop keeping what leaves on a path.
+    /// Makes the programs start or stop copying the data sent on a path.
     pub(super) fn copy(&self, slot: u32, flags: u8) {
         if flags & PATH_FOLLOWS_USE != 0 {
             self.shore.tables.keep_copies(slot);
@@ -23,7 +23,7 @@ impl Ebpf {
         }
     }
 
-    /// Sends the copies of what left on a path that were not sent before; returns how many.
+    /// Sends the copies of a path's data that have not been sent a second time yet; returns how many.
     pub(super) fn send_copies(&mut self, order: Reinjection) -> Result<usize, DatapathError> {
         let owner = |slot| self.paths.get(&slot).map(|path| path.config.owner);
         if owner(order.slot).is_none() || owner(order.slot) != owner(order.over) {
@@ -53,8 +53,8 @@ impl Ebpf {
         }
         found.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
         let packets: Vec<Vec<u8>> = found.into_iter().map(|(_, packet)| packet).collect();
-        // The mark makes packets whose flow stays bound to this path take the other one. They have left when the call
-        // returns; a packet marked later may belong to a flow that came here from there.
+        // PATH_ONE_WAY makes packets whose flow stays bound to this path take the other one. They have left when the
+        // call returns; a packet marked later could belong to a flow that moved here from the other path.
         let stays = path.config.flags & PATH_VIA == 0;
         if stays {
             let over = path_config {

@@ -1,5 +1,4 @@
-//! What a device can do with XDP frames, by the kernel's generic netlink family `netdev` (6.3 and
-//! later).
+//! A device's XDP features, from the kernel's generic netlink family `netdev` (6.3 and later).
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,8 +19,8 @@ const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 /// Bytes of `struct nlmsghdr` and `struct genlmsghdr`.
 const HEADS: usize = 20;
 
-/// Whether a device of the calling thread's namespace takes frames from XDP now; a virtual pair, only
-/// while its other end can receive them.
+/// True if a device in the calling thread's namespace currently accepts XDP frames; a veth pair does only while
+/// its other end can receive them.
 pub(super) fn takes_frames(ifindex: u32) -> io::Result<bool> {
     let name = ask(
         GENL_ID_CTRL,
@@ -39,8 +38,8 @@ pub(super) fn takes_frames(ifindex: u32) -> io::Result<bool> {
     Ok(features.first().is_some_and(|bits| bits & ACT_NDO_XMIT != 0))
 }
 
-/// Sends a request with one attribute; returns the bytes of the attribute `wanted` in the answer, none if it is
-/// missing.
+/// Sends a request with one attribute; returns the bytes of the attribute `wanted` in the reply, or nothing if
+/// it is missing.
 fn ask(family: u16, command: u8, of: (u16, &[u8]), wanted: u16) -> io::Result<Vec<u8>> {
     let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC);
     let socket = socket(kind.0, kind.1, kind.2, SockProtocol::NetlinkGeneric)?;

@@ -1,4 +1,4 @@
-//! Forged and repeated data against a host's programs.
+//! Forged and repeated data packets against a host's programs.
 
 use segue_linux::clock::monotonic;
 use segue_wire::{DropReason, Header, PacketType, age};
@@ -28,7 +28,7 @@ fn an_age_without_the_cookie_says_nothing_and_one_with_it_nothing_of_the_future(
     assert_eq!(heard(), (0, 0, 0, 0), "nothing of it is kept");
     assert_eq!(lab.tables.drops(), [(DropReason::Cookie, 256)].into());
 
-    // An age that is not stated, and one too old to be true.
+    // A missing age, and one too old to be true.
     for stated in [0, 255] {
         assert_eq!(lab.ingress(&data(COOKIE, stated)).0, REDIRECT);
         assert_eq!(heard().0, 0, "age {stated}");
@@ -42,13 +42,13 @@ fn an_age_without_the_cookie_says_nothing_and_one_with_it_nothing_of_the_future(
         // The programs' clock advances in steps of some milliseconds.
         assert!(back + said + 20_000_000 >= begun, "age {stated}: {back} at {now}");
     }
-    // Older news does not replace newer.
+    // Older news does not replace newer news.
     let newest = heard().0;
     assert_eq!(lab.ingress(&data(COOKIE, 250)).0, REDIRECT);
     assert_eq!(heard().0, newest);
 }
 
-/// Nothing numbers data: TCP and TLS take care of themselves.
+/// Data packets have no sequence numbers: TCP and TLS detect repetitions themselves.
 #[test]
 fn data_that_are_repeated_arrive_again() {
     let Some(lab) = Lab::new(Role::Host) else { return };

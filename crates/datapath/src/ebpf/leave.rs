@@ -1,4 +1,5 @@
-//! Probes at the last hook before the driver: their times move to that moment, nothing else changes.
+//! Probes at the last hook before the driver: their times are updated to that moment, and nothing else
+//! changes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -13,12 +14,12 @@ use super::reflect::udp_sum;
 use super::*;
 use crate::ProbeKind;
 
-/// The beginning of struct __sk_buff, up to the control block. Where the mark and the block stand.
+/// The start of struct __sk_buff, up to the control block; indices of the mark and the block.
 type Context = [u32; 17];
 const MARK: usize = 2;
 const CB: usize = 12;
 
-/// Runs a program once on a frame with a context; returns the context as the program left it.
+/// Runs a program once on a frame with a context; updates the context.
 fn run(program: BorrowedFd<'_>, frame: &[u8], context: &mut Context) -> (i32, Vec<u8>) {
     let (mut out, given) = (vec![0u8; 4096], *context);
     let mut options = libbpf_sys::bpf_test_run_opts {
@@ -37,13 +38,13 @@ fn run(program: BorrowedFd<'_>, frame: &[u8], context: &mut Context) -> (i32, Ve
     // SAFETY: all buffers that the options name outlive the call, with the lengths given.
     let result =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    // The kernel says so if the context is longer than the room for it, and fills that room.
+    // The kernel returns this error if the context is longer than its buffer, which it fills.
     assert!(result == 0 || result == -libc::ENOSPC, "test run: {result}");
     out.truncate(options.data_size_out as usize);
     (options.retval as i32, out)
 }
 
-/// A frame at the last hook, with the control block that it has there.
+/// Passes a frame with this control block through the last hook.
 fn leave(lab: &Lab, frame: &[u8], block: [u32; 3]) -> Vec<u8> {
     let mut context = Context::default();
     context[CB..CB + 3].copy_from_slice(&block);
@@ -52,7 +53,7 @@ fn leave(lab: &Lab, frame: &[u8], block: [u32; 3]) -> Vec<u8> {
     out
 }
 
-/// An ordered probe with its control block, as the TUN device's program sends it off.
+/// An ordered probe with its control block, as sent by the TUN device's program.
 fn sent(lab: &Lab, role: Role, outer: Outer) -> (Vec<u8>, [u32; 3]) {
     let kind = match role {
         Role::Host => ProbeKind::Request,
@@ -66,7 +67,7 @@ fn sent(lab: &Lab, role: Role, outer: Outer) -> (Vec<u8>, [u32; 3]) {
     (out, [context[CB], context[CB + 1], context[CB + 2]])
 }
 
-/// A probe after a wait: its own stamp is later by the wait, and so is the hold time of what it echoes.
+/// Checks a probe after a wait: its own stamp, and the hold time of its echo, have grown by the wait.
 fn expect_later(before: Probe, after: Probe, response: bool) {
     let own = |probe: &Probe| if response { probe.t_ss } else { probe.t_sc };
     let waited = own(&after).wrapping_sub(own(&before));
@@ -87,7 +88,7 @@ fn what_a_probe_waits_before_the_driver_is_not_in_its_times() {
             let (frame, block) = sent(&lab, role, outer);
             let at = outer.headers();
             let mut last = frame;
-            // Twice: the device below may have these programs too.
+            // Twice, because the underlying device may have these programs too.
             for _ in 0..2 {
                 std::thread::sleep(Duration::from_millis(3));
                 let out = leave(&lab, &last, block);
@@ -152,7 +153,7 @@ fn packets_of_others_pass_the_last_hook_as_they_are() {
         for block in blocks {
             assert_eq!(leave(&lab, &frame, block), frame, "{block:x?}");
         }
-        // The mark by itself does not make a packet ours.
+        // The mark alone does not make a packet ours.
         let at = outer.headers();
         for other in [at + 4, at + 15] {
             let mut frame = frame.clone();

@@ -19,23 +19,23 @@ use crate::{DatapathError, Role, Setup};
 
 /// `COPIED_PATHS` of segue.bpf.h.
 pub(super) const COPIED_PATHS: u32 = 4_096;
-/// Fewest inner addresses to have room for.
+/// Minimum capacity for inner addresses.
 const INNER_MIN: u32 = 64;
 /// One path in this many may have a response that waits for a ride.
 const HELD_SHARE: u32 = 4;
 
-/// The programs as they were loaded, and what the kernel would drop without a reference.
+/// The loaded programs, and the maps that the kernel would empty without a reference.
 pub(super) struct Programs {
     pub(super) egress: OwnedFd,
     pub(super) ingress: OwnedFd,
-    /// Ingress of interfaces without frame header.
+    /// Ingress program of interfaces without a frame header.
     pub(super) bare: OwnedFd,
-    /// Egress of access interfaces.
+    /// Egress program of access interfaces.
     pub(super) leave: OwnedFd,
     pub(super) xdp: OwnedFd,
-    /// Of the programs that ingress hands to; the kernel empties it when its last reference goes.
+    /// The programs that ingress tail-calls; the kernel empties this map when its last reference goes.
     pub(super) _reflectors: MapHandle,
-    /// Timers that watch rides; the kernel ends them when its last reference goes.
+    /// Timers that watch rides; the kernel cancels them when the map's last reference goes.
     _watches: MapHandle,
     pub(super) stamp: StampMaps,
 }
@@ -123,12 +123,13 @@ fn set_constants(
             rodata.stamp_class = stamp.class();
         }
         rodata.challenge_key = std::array::from_fn(|_| secret());
-        // Only has to differ from what other programs leave in the metadata, and be non-zero.
+        // Must only be non-zero and differ from other programs' metadata.
         rodata.meta_magic = (realtime_ns() as u32 ^ std::process::id().rotate_left(16)) | 1;
     }
 }
 
-/// A word that no other process can know: the standard library's keys are the kernel's random numbers.
+/// A word that no other process can know: the keys of the standard library's hasher are random numbers
+/// from the kernel.
 fn secret() -> u64 {
     std::hash::RandomState::new().hash_one(0u8)
 }
@@ -143,16 +144,16 @@ fn size_tables(
     };
     sized(open.maps.segue_paths.set_max_entries(setup.max_paths.max(1)))?;
     sized(open.maps.segue_state.set_max_entries(setup.max_paths.max(1)))?;
-    // What only a host needs.
+    // Tables that only a host needs.
     let at_host = if setup.role == Role::Host { setup.max_paths.max(1) } else { 1 };
     sized(open.maps.segue_host.set_max_entries(at_host))?;
     sized(open.maps.segue_routes.set_max_entries(at_host))?;
     sized(open.maps.segue_watches.set_max_entries(at_host))?;
     sized(open.maps.segue_orders.set_max_entries(at_host.min(ORDERS_MAX)))?;
-    // What only an anchor needs: responses that wait for a ride. When there is no room, one goes at once.
+    // Needed only by an anchor: responses that wait for a ride. Without room, a response leaves at once.
     let at_anchor = if setup.role == Role::Anchor { setup.max_paths / HELD_SHARE + 1 } else { 1 };
     sized(open.maps.segue_held.set_max_entries(at_anchor))?;
-    // As many hosts as paths, each with an address of either family.
+    // As many hosts as paths, each with one address of either family.
     let inner = setup.max_paths.saturating_mul(2).max(INNER_MIN);
     sized(open.maps.segue_inner.set_max_entries(inner))?;
     sized(open.maps.segue_copies.set_max_entries(setup.max_paths.clamp(1, COPIED_PATHS)))?;
@@ -164,7 +165,7 @@ fn size_tables(
     Ok(())
 }
 
-/// True if a test may load programs; if not, says so.
+/// True if a test may load programs; prints a note otherwise.
 #[cfg(test)]
 pub(super) fn may_load() -> bool {
     let root = nix::unistd::geteuid().is_root();

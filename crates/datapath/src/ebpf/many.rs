@@ -1,5 +1,5 @@
-//! As many paths as an anchor is made for: each is probed and measured by itself, and their total cost in the kernel
-//! is measured.
+//! The largest number of paths for which an anchor is designed: each path is probed and measured individually, and
+//! their total memory in the kernel is measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::reading::{Totals, read};
 use super::*;
 
 const PATHS: u32 = 100_000;
-/// Bytes of all map memory that a monitored path may take.
+/// Map memory in bytes that a monitored path may take.
 const BAR: f64 = 256.0;
 
 fn setup(max_flows: u32) -> Setup {
@@ -48,15 +48,15 @@ fn config(slot: u32) -> PathSetup {
     }
 }
 
-/// A number from what the kernel says of a descriptor.
+/// A number from the kernel's information about a descriptor.
 fn told(fd: BorrowedFd<'_>, field: &str) -> u64 {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
     let line = info.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim_start_matches(':').trim().parse().unwrap()
 }
 
-/// All maps of the loaded programs by name, whether this process has kept them or not, with the kernel's own account
-/// of their memory in bytes.
+/// All maps of the loaded programs by name, including those without a handle in this process, with their memory in
+/// bytes as reported by the kernel.
 fn weigh(programs: &Programs, batch: BorrowedFd<'_>) -> BTreeMap<String, u64> {
     let own = [&programs.egress, &programs.ingress, &programs.bare, &programs.leave, &programs.xdp];
     let mut ids: Vec<u32> =
@@ -64,7 +64,7 @@ fn weigh(programs: &Programs, batch: BorrowedFd<'_>) -> BTreeMap<String, u64> {
     ids.push(told(batch, "prog_id") as u32);
     let reflectors = &programs._reflectors;
     for key in reflectors.keys() {
-        // The kernel answers with a program's number.
+        // The kernel returns a program's number.
         if let Ok(Some(id)) = reflectors.lookup(&key, MapFlags::ANY) {
             ids.push(u32::from_ne_bytes(id.try_into().unwrap()));
         }
@@ -114,7 +114,7 @@ fn a_hundred_thousand_paths_are_answered_and_measured_in_little_memory() {
         let first = Probe { seq: 1, sc: 1, t_ka_ms: 200, ..Probe::default() };
         let answer = ask(&programs, slot, &first);
         assert_eq!((answer.seq, answer.ss, answer.r), (1, 1, 1));
-        // A round trip of that many milliseconds, and one packet in two lost on the way up.
+        // A round trip of this many milliseconds, and one of two packets lost on the uplink.
         let rtt_ms = slot % 1000 + 1;
         let echo = Probe {
             seq: 2,
@@ -133,7 +133,7 @@ fn a_hundred_thousand_paths_are_answered_and_measured_in_little_memory() {
         let estimates = reading.estimates;
         let expected_ms = f64::from(slot % 1000 + 1);
         let rtt_ms = estimates.rtt_last.unwrap().as_secs_f64() * 1e3;
-        // The machine may have been busy between the two.
+        // The machine may have been busy in between.
         assert!((expected_ms..expected_ms + 5_000.0).contains(&rtt_ms), "path {slot}: {rtt_ms} ms");
         assert_eq!((estimates.up.sent, estimates.up.received), (2, 1));
     }
@@ -143,7 +143,7 @@ fn a_hundred_thousand_paths_are_answered_and_measured_in_little_memory() {
     let mut of_paths = 0;
     for (name, bytes) in &weighed {
         println!("{name:16} {bytes:10} bytes, {:6.2} for each of {PATHS} paths", each(*bytes));
-        // Of flows and hosts.
+        // Memory of flows and hosts.
         if !["segue_flows", "segue_inner"].contains(&name.as_str()) {
             of_paths += bytes;
         }

@@ -1,4 +1,4 @@
-//! Frame addresses for a neighbour, as the kernel knows them.
+//! Hardware addresses for frames to a neighbour, from the kernel's tables.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,14 +12,14 @@ use crate::device::hardware_address;
 
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// Permanent, without resolution, delayed, stale, probed or reachable: the address may be used.
+/// Permanent, no ARP, delay, stale, probe or reachable: the address may be used.
 const NUD_VALID: u16 = 0x80 | 0x40 | 0x08 | 0x04 | 0x10 | 0x02;
-/// Bytes of `struct nlmsghdr`, and of it with `struct ndmsg`.
+/// Bytes of `struct nlmsghdr`, and of that plus `struct ndmsg`.
 const HEAD: usize = 16;
 const BODY: usize = HEAD + 12;
 
-/// Source and destination of frames to `next` over a device of the calling thread's namespace; `None`
-/// if the neighbour is not known, or the device has no such addresses.
+/// Source and destination address of frames to `next` over a device in the calling thread's
+/// namespace; `None` if the neighbour is unknown, or the device has no hardware addresses.
 pub(super) fn frame_addresses(ifindex: u32, next: IpAddr) -> io::Result<Option<[[u8; 6]; 2]>> {
     let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC);
     let socket = socket(kind.0, kind.1, kind.2, SockProtocol::NetlinkRoute)?;
@@ -50,7 +50,7 @@ fn question(ifindex: u32, next: IpAddr) -> Vec<u8> {
     message
 }
 
-/// The frame address of an RTM_NEWNEIGH, if it may be used; otherwise `None`.
+/// The hardware address in an RTM_NEWNEIGH, if it may be used.
 fn answered(message: &[u8]) -> Option<[u8; 6]> {
     let half = |at: usize| Some(u16::from_ne_bytes(message.get(at..at + 2)?.try_into().ok()?));
     if half(4)? != libc::RTM_NEWNEIGH || half(HEAD + 8)? & NUD_VALID == 0 {

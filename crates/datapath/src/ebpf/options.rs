@@ -1,29 +1,29 @@
-//! Choices of the eBPF datapath.
+//! Options of the eBPF datapath.
 
 use super::StampOptions;
 
-/// Where XDP decapsulates.
+/// The devices on which XDP decapsulates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Xdp {
-    /// On drivers that have it natively, but not on virtual Ethernet pairs: those carry super-packets
-    /// whole, which an XDP program at the receiving end stops.
+    /// On drivers with native XDP, except veth pairs: an XDP program at the receiving end would stop veth from
+    /// passing super-packets unsegmented.
     #[default]
     Auto,
-    /// On every driver that has it natively.
+    /// On every driver with native XDP.
     On,
     /// Nowhere.
     Off,
 }
 
-/// Choices that seldom need to be made.
+/// Options that rarely need a value other than the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EbpfOptions {
-    /// Where XDP decapsulates.
+    /// The devices on which XDP decapsulates.
     pub xdp: Xdp,
-    /// Attach through tcx where the kernel has it (6.6 and later). Otherwise use filters of the clsact queueing
-    /// discipline.
+    /// Attach through tcx if the kernel supports it (6.6 and later). Otherwise, and on older kernels, use
+    /// filters of the clsact queueing discipline.
     pub tcx: bool,
-    /// Answer STAMP too, on the attached interfaces.
+    /// Also answer STAMP on the attached interfaces.
     pub stamp: Option<StampOptions>,
 }
 

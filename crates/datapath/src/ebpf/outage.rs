@@ -1,21 +1,21 @@
-//! What the programs are told about a path's outages.
+//! Informs the programs about a path's outages.
 
 use segue_clock::Span;
 
 use super::convert::{PATH_DEAF, SILENCE_TURN, kernel_silence};
 use super::skel::{path_config, path_state};
 
-/// What they were told last.
+/// The outage last reported to the programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outage {
-    /// The bit that tells the last outage from the previous one.
+    /// The bit that distinguishes the last outage from the previous one.
     turn: u8,
-    /// The host says that it hears nothing.
+    /// The host reports that it hears nothing.
     deaf: bool,
 }
 
 impl Outage {
-    /// The path is down after such a silence, or up.
+    /// Records that the path is down after such a silence, or up.
     pub(super) fn set_down(&mut self, path: &mut path_config, silence: Option<Span>) {
         match silence {
             Some(silence) => {
@@ -23,14 +23,13 @@ impl Outage {
                 path.silence = kernel_silence(silence) | self.turn;
                 path.flags &= !PATH_DEAF;
             }
-            // For the way down the outage goes on.
+            // On the downlink the outage continues.
             None if self.deaf && path.silence != 0 => path.flags |= PATH_DEAF,
             None => path.silence = 0,
         }
     }
 
-    /// The host says that it hears nothing, or that it hears again. While the whole path is down that changes
-    /// nothing.
+    /// Records whether the host reports that it hears nothing. This has no effect while the whole path is down.
     pub(super) fn set_deaf(&mut self, path: &mut path_config, state: &path_state, deaf: bool) {
         self.deaf = deaf;
         if deaf && path.silence == 0 {
@@ -44,8 +43,8 @@ impl Outage {
     }
 }
 
-/// How many packets the host had missed when it said that it hears nothing. Packets of the last round-trip time do
-/// not count: they could not have arrived by then.
+/// How many packets the host had missed when it reported that it hears nothing. Packets of the last round-trip
+/// time do not count, because they could not have arrived by then.
 fn unheard(state: &path_state) -> u32 {
     let since = state.tx_packets.wrapping_sub(state.down.sent);
     let (k, t_ka_ms) = (state.newest >> 48 & 0xff, state.newest >> 32 & 0xffff);
@@ -54,7 +53,7 @@ fn unheard(state: &path_state) -> u32 {
     ((u64::from(since) * silent_us + whole_us / 2) / whole_us) as u32
 }
 
-/// Packets as the low bits of `silence` have them: up to 13 exactly, more to a tenth, 55 000 at most.
+/// A number of packets as the low bits of `silence`: exact up to 13, within a tenth beyond that, at most 55 000.
 fn kernel_packets(packets: u32) -> u8 {
     (f64::from(packets).log2() * 8.0 + 1.0).ceil().clamp(1.0, f64::from(SILENCE_TURN - 1)) as u8
 }

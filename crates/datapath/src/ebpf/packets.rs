@@ -1,6 +1,6 @@
-//! Packets in, verdict, bytes and map effects out: the programs under `BPF_PROG_TEST_RUN`, with the wire crate as the
-//! judge. Encapsulation of data is not tested here: the kernel gives test packets a frame header, which the TUN
-//! device's packets lack. `tests/ebpf` tests that on a wire.
+//! Tests of the programs under `BPF_PROG_TEST_RUN`: packet in; verdict, bytes and map effects out, judged by the wire
+//! crate. Encapsulation of data is not tested here, because the kernel gives test packets a frame header, which the
+//! TUN device's packets lack; `tests/ebpf` tests it on a real link.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -24,7 +24,7 @@ pub(super) const COOKIE: u64 = 0x0102_0304_0506_0708;
 pub(super) const PEER_INDEX: u32 = 77;
 pub(super) const PEER_COOKIE: u64 = 0xa1a2_a3a4_a5a6_a7a8;
 const OWNER: u32 = 7;
-/// The loopback device of every namespace: test packets arrive on it.
+/// The loopback device of every namespace, on which test packets arrive.
 pub(super) const ARRIVED_ON: u32 = 1;
 pub(super) const UNSPEC: i32 = -1;
 pub(super) const SHOT: i32 = 2;
@@ -70,7 +70,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// A frame with a UDP datagram, as it arrives; the UDP checksum is absent.
+/// An arriving frame with a UDP datagram, without a UDP checksum.
 pub(super) fn frame(outer: Outer, from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Vec<u8> {
     let mut f = vec![0; 12];
     let udp_len = (payload.len() + 8) as u16;
@@ -122,7 +122,7 @@ pub(super) fn inner_v4(protocol: u8, options: &[u8], fragment: u16) -> Vec<u8> {
     p
 }
 
-/// fd08::1 > fd08::2 with extension headers, each given as its kind and bytes.
+/// fd08::1 > fd08::2 with extension headers, each given as its type and bytes.
 pub(super) fn inner_v6(extensions: &[(u8, Vec<u8>)], last: u8) -> Vec<u8> {
     let len: usize = extensions.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() + 24;
     let kinds: Vec<u8> = extensions.iter().map(|(kind, _)| *kind).chain([last]).collect();
@@ -197,7 +197,7 @@ impl Lab {
         run(self.programs.ingress.as_fd(), frame, None)
     }
 
-    /// Makes the source of [`to_us`] the path's endpoint, as if it had shown that it receives.
+    /// Makes the source of [`to_us`] the path's endpoint, as if it had proved that it receives there.
     pub(super) fn know(&self, outer: Outer) {
         let number = self.tables.add_local(outer.address(2)).unwrap();
         let remote = SocketAddr::new(outer.address(1), 6000);
@@ -237,10 +237,10 @@ fn tables_for(tables: &Tables, role: Role) {
     tables.set_alive(monotonic()).unwrap();
 }
 
-/// Runs a program once on a frame: its verdict, and the frame as it left it.
+/// Runs a program once on a frame: its verdict, and the resulting frame.
 pub(super) fn run(program: BorrowedFd<'_>, frame: &[u8], mark: Option<u32>) -> (i32, Vec<u8>) {
     let mut out = vec![0u8; 4096];
-    // The beginning of struct __sk_buff: len, pkt_type, mark. The rest is taken as zero.
+    // The start of struct __sk_buff: len, pkt_type, mark. The rest is zero.
     let mut context = [0, 0, mark.unwrap_or(0)];
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
@@ -316,7 +316,7 @@ fn what_is_not_for_this_machine_passes_untouched() {
         let payload = data(&inner_v4(17, &[], 0));
         let good = to_us(outer, &payload);
         let mut for_another_machine = good.clone();
-        for_another_machine[0] = 2; // frame address
+        for_another_machine[0] = 2; // hardware address
         let mut not_udp = good.clone();
         not_udp[if outer == Outer::V4 { ETH + 9 } else { ETH + 6 }] = 6;
         let mut foreign = vec![
@@ -333,7 +333,7 @@ fn what_is_not_for_this_machine_passes_untouched() {
         for packet in &foreign[..] {
             assert_eq!(lab.ingress(packet), (UNSPEC, packet.clone()));
         }
-        // XDP ignores the frame's addresses: a packet for another machine's is for another IP too.
+        // XDP ignores hardware addresses: a packet for another machine also has another IP address.
         for packet in &foreign[1..] {
             assert_eq!(run(lab.programs.xdp.as_fd(), packet, None), (XDP_PASS, packet.clone()));
         }
@@ -415,7 +415,7 @@ fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
     assert_eq!(lab.tables.drops(), [(DropReason::Replay, 2)].into());
 }
 
-/// Gives the path its ends, and makes the packet that orders a probe on it.
+/// Sets the path's endpoints, and returns the packet that orders a probe on it.
 pub(super) fn ordered(
     lab: &Lab,
     role: Role,
@@ -449,7 +449,7 @@ pub(super) fn ordered(
     let (held_since, report, question, age) = (0, false, false, 0);
     let order = ProbeOrder { slot: SLOT, kind, k: 3, probe, held_since, report, question, age };
     let mut packet = kernel_order(&order).bytes().to_vec();
-    // A test run takes the EtherType from here; in an order these bytes mean nothing.
+    // A test run reads the EtherType here; in an order these bytes have no meaning.
     packet[12..14].copy_from_slice(&outer.ethertype());
     packet
 }
@@ -509,7 +509,7 @@ fn xdp_strips_valid_data_only_and_says_which_path_it_was() {
     assert_eq!(lab.state().rx_packets, 0, "counting is the TC program's");
 }
 
-/// The wire crate's verdict: the flow learned, or why the packet is refused.
+/// The wire crate's verdict: the flow learned, or the reason for refusal.
 fn judge(payload: &[u8]) -> Result<FlowKey, DropReason> {
     let header = Header::parse(payload)?;
     if header.index != SLOT {
@@ -541,7 +541,7 @@ fn mutated_packets_meet_the_same_verdict_and_flow_as_in_the_wire_crate() {
     let Some(lab) = Lab::new(Role::Anchor) else { return };
     let mut random = 0x5e6e_5e6e_u64;
     let mut next = |bound: usize| {
-        // Numerical Recipes' 64-bit congruential generator, high bits.
+        // The 64-bit linear congruential generator of Numerical Recipes; uses the high bits.
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) as usize % bound

@@ -8,17 +8,17 @@ use libbpf_sys::bpf_map_batch_opts;
 use super::skel::{flow_key, flow_value};
 use crate::{FLOWS_A_PAGE, FlowCursor};
 
-/// Reads the table from a bucket on, and returns where to continue. The kernel returns whole buckets: a flow stays in
-/// its bucket, so none is returned twice or left out. A page that cannot be read is the last.
+/// Reads the table starting at a bucket, and returns where to continue. The kernel returns whole buckets, and a flow
+/// stays in its bucket, so none is returned twice or left out. If a page cannot be read, the listing ends.
 pub(super) fn page(
     flows: &MapHandle,
     from: FlowCursor,
 ) -> (Vec<(flow_key, flow_value)>, Option<FlowCursor>) {
-    // Buckets are numbered by 32 bits; a larger number is behind the last.
+    // Bucket numbers have 32 bits; a larger number is past the last bucket.
     let Ok(begin) = u32::try_from(from.0) else { return (Vec::new(), None) };
     let mut keys = vec![flow_key::default(); FLOWS_A_PAGE];
     let mut values = vec![flow_value::default(); FLOWS_A_PAGE];
-    // For a hash table the kernel reads and writes four bytes of a key's room.
+    // For a hash table the kernel uses only four bytes of each cursor, which is large enough for a key.
     let (mut begin, mut next) = ([begin; ROOM], [0u32; ROOM]);
     let (mut count, options) = (FLOWS_A_PAGE as u32, options());
     let failed = loop {

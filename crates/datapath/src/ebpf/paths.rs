@@ -1,4 +1,4 @@
-//! The paths as they were set, and what they share.
+//! The configured paths, and what they share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::{DatapathError, Role};
 /// `SCALES_MAX` of segue.bpf.h.
 pub(super) const SCALES_MAX: usize = 64;
 
-/// A path as it was set.
+/// A configured path.
 pub(super) struct Path {
     pub(super) config: path_config,
     /// The remote end; `None` at an anchor, which learns it.
@@ -31,7 +31,7 @@ pub(super) struct Path {
 }
 
 impl Ebpf {
-    /// Where the programs currently send packets of a path.
+    /// The current destination of a path's packets.
     pub(super) fn remote(&self, slot: u32, state: &path_state) -> Option<SocketAddr> {
         let learned = &state.endpoint;
         let learned = (learned.local != 0)
@@ -39,7 +39,7 @@ impl Ebpf {
         learned.or(self.paths.get(&slot)?.remote)
     }
 
-    /// The entry of a set of time constants, written if it is new.
+    /// The index of a set of time constants; a new set is added to the table.
     pub(super) fn scale(&mut self, taus: [Tau; 2]) -> Result<u8, DatapathError> {
         if let Some(entry) = self.scales.iter().position(|known| *known == taus) {
             return Ok(entry as u8);
@@ -60,7 +60,7 @@ impl Ebpf {
         Ok(entry as u8)
     }
 
-    /// Counts the periods of paths with rides: `old` gives way to `new`.
+    /// Updates the counts of T_KA of paths with rides: `new` replaces `old`.
     pub(super) fn count_riding(&mut self, old: Option<&path_config>, new: Option<&path_config>) {
         let rides = |path: &&path_config| path.flags & PATH_RIDES != 0;
         if let Some(path) = old.filter(rides)
@@ -76,7 +76,8 @@ impl Ebpf {
         }
     }
 
-    /// Begins a path: off first, so that nothing counts while the counters are cleared.
+    /// Starts a path. It is switched off first, so that nothing counts while the counters are
+    /// cleared.
     pub(super) fn clear(&self, slot: u32, state: &path_state) -> Result<(), DatapathError> {
         self.shore.tables.set_path(slot, &path_config::default())?;
         self.shore.tables.drop_copies(slot);
@@ -87,7 +88,7 @@ impl Ebpf {
     }
 }
 
-/// Whether it is still the same path.
+/// True if both configurations are of the same path.
 pub(super) fn same_cookies(a: &path_config, b: &path_config) -> bool {
     (a.tx_cookie, a.rx_cookie) == (b.tx_cookie, b.rx_cookie)
 }

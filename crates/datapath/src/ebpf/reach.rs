@@ -1,4 +1,5 @@
-//! What an anchor's programs let hosts begin, and what they refuse from its pools outside the tunnel.
+//! The flows that an anchor's programs permit hosts to begin, and the packets with pool addresses
+//! that they refuse outside the tunnel.
 
 use segue_linux::clock::monotonic;
 use segue_wire::DropReason;
@@ -9,7 +10,7 @@ use super::packets::{
 };
 use crate::{Reach, Services};
 
-/// Hosts may not reach each other in these pools; the path's own is 10.8.0.1 and fd08::1.
+/// Hosts in these pools may not reach each other; the path's own addresses are 10.8.0.1 and fd08::1.
 fn guarded() -> Option<Lab> {
     let lab = Lab::new(Role::Anchor)?;
     let pools = ["10.8.0.0/23", "fd08::/112"].map(|pool| pool.parse().unwrap());
@@ -23,7 +24,7 @@ fn dropped(lab: &Lab, reason: DropReason) -> u64 {
     lab.tables.drops().get(&reason).copied().unwrap_or(0)
 }
 
-/// The first packet of a flow to fd08::`last`, or to its neighbour in another network.
+/// The first packet of a flow to fd08::`last`, or to a neighbouring network.
 fn to_v6(last: u16, elsewhere: bool) -> Vec<u8> {
     let mut inner = inner_v6(&[], 17);
     inner[38..40].copy_from_slice(&last.to_be_bytes());
@@ -48,14 +49,14 @@ fn a_flow_to_an_address_of_a_pool_that_nobody_has_is_one_to_another_host() {
         assert_eq!(dropped(&lab, DropReason::NotAllowed), n as u64 + 1);
     }
     assert!(lab.tables.flows().is_empty(), "nothing was learned");
-    // The host comes, and nothing has been prepared.
+    // The host registers: it was not possible to prepare a flow to it.
     for own in ["10.8.0.2", "fd08::2"] {
         lab.tables.set_inner(own.parse().unwrap(), 99).unwrap();
     }
     for there in [to_v4(0), to_v6(2, false)] {
         assert_eq!(begin(&there), SHOT);
     }
-    // Next to the pools everything is routed.
+    // Addresses next to the pools are routed.
     for routed in [to_v4(2), to_v6(2, true)] {
         assert_eq!(begin(&routed), REDIRECT, "{routed:02x?}");
     }

@@ -1,4 +1,4 @@
-//! The thread behind the TUN device: packets that the programs did not take, and the programs' events.
+//! The thread that reads the TUN device, for packets that the programs did not handle, and the programs' events.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -29,16 +29,16 @@ use crate::sync::lock;
 use crate::user::segment::{VnetHeader, complete};
 use crate::{DatapathEvent, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
-/// Time between two sweeps for packets whose decision never came.
+/// Interval between two sweeps for packets that have waited too long for a decision.
 const SWEEP_NS: u64 = 1_000_000_000;
-/// Events taken before packets, answers and the stop signal are served.
+/// Events handled before packets, answers and the stop signal get their turn.
 const EVENTS: usize = 4_096;
-/// Makes the ring buffer stop after the event that was taken.
+/// Makes the ring buffer stop after the current event.
 const ENOUGH: i32 = -libc::ECANCELED;
-/// Packets read before the thread looks at events again.
+/// Packets read before the thread checks for events again.
 const BATCH: usize = 64;
 
-/// What the thread and the daemon's side share.
+/// State shared by the thread and the daemon.
 pub(super) struct Shore {
     pub(super) tun: Tun,
     pub(super) tables: Tables,
@@ -62,14 +62,14 @@ impl Shore {
         Shore { tun, tables, role, again, over, probes, held, drops }
     }
 
-    /// Gives probes to the programs; each with its outer EtherType.
+    /// Passes probe orders to the programs, each with its outer EtherType.
     pub(super) fn send_probes(&self, orders: &[(probe_order, u16)]) {
         let batch: Vec<(&[u8], u16)> = orders.iter().map(|(o, e)| (o.bytes(), *e)).collect();
         let full = self.probes.send(&batch);
         self.drops.add(DropReason::QueueFull, full);
     }
 
-    /// Handles a test of the packet size: returns the order to answer at an anchor, an event at a host.
+    /// Handles a packet size test: returns the order for the answer at an anchor, an event at a host.
     fn take_size(&self, event: &probe_event) -> Option<Result<(probe_order, u16), DatapathEvent>> {
         let words = read_probe(&event.probe);
         let length = words.t_sc >> 16;
@@ -84,7 +84,7 @@ impl Shore {
         })
     }
 
-    /// Sends a packet that had missed, and those of its flow that wait behind it.
+    /// Sends a packet that was reported as a miss, and the packets of its flow that wait behind it.
     pub(super) fn inject(&self, packet: MissPacket) {
         let waiting = self.held().settle(&packet.key);
         let mut packets = vec![packet.bytes];
@@ -94,19 +94,19 @@ impl Shore {
         self.send_again(&ready.collect::<Vec<_>>());
     }
 
-    /// Gives up a packet that had missed, and those of its flow that wait behind it.
+    /// Drops a packet that was reported as a miss, and the packets of its flow that wait behind it.
     pub(super) fn refuse(&self, packet: &MissPacket) {
         let refused = self.held().refuse(&packet.key, monotonic());
         self.drops.add(DropReason::NoRemote, refused);
     }
 
-    /// Sends packets that left before a second time, over the path that the daemon named.
+    /// Sends copies of earlier packets over the path that the daemon has chosen.
     pub(super) fn reinject(&self, packets: &[Vec<u8>]) {
         self.put(&self.over, packets.iter().map(Vec::as_slice));
     }
 
-    /// A packet as it goes back to the programs. Where data need checksums, those that its sender left to the device are
-    /// completed here, and so is a super-packet cut.
+    /// Prepares a packet to go back to the programs. If data need checksums, those that the sender left to the device
+    /// are completed here, and super-packets are segmented.
     fn ready<'a>(&self, carrier: Option<&path_config>, bytes: &'a [u8]) -> Vec<Cow<'a, [u8]>> {
         if carrier.is_none_or(|path| path.flags & PATH_CHECKSUMS == 0) {
             return vec![Cow::Borrowed(bytes)];
@@ -135,10 +135,10 @@ impl Shore {
         self.drops.add(DropReason::QueueFull, full);
     }
 
-    /// Keeps a packet without a binding, or returns it if the daemon must be asked.
+    /// Holds a packet without a binding, or returns it to be reported to the daemon.
     fn hold(&self, owner: u32, inner: &Inner, bytes: &[u8], now: Time) -> Option<MissPacket> {
         let mut held = self.held();
-        // The flow has been bound since, and its waiting packets have left: nothing would release this one.
+        // The flow has been bound in the meantime, and its waiting packets have left: nothing would release this one.
         if let Some(carrier) = self.tables.carrier(&inner.key) {
             drop(held);
             self.send_again(&self.ready(Some(&carrier), bytes));
@@ -152,7 +152,7 @@ impl Shore {
         None
     }
 
-    /// Forgets flows that the daemon never answered.
+    /// Drops the packets of flows that the daemon never answered.
     fn give_up(&self, now: Time) {
         let given_up = self.held().purge(now);
         self.drops.add(DropReason::NoRemote, given_up);
@@ -190,7 +190,7 @@ pub(super) fn run(
                 _ if event.wants & QUIET == 0 => on_event(DatapathEvent::Probe(read_event(&event))),
                 _ => {}
             }
-            // In a flood there are always more, and answers and packets would wait behind them.
+            // In a flood there are always more events, and answers and packets would wait behind them.
             taken.set(taken.get() + 1);
             if taken.get() < EVENTS { 0 } else { ENOUGH }
         })
@@ -244,7 +244,7 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
         let bytes = &buffer[..n];
         let Some(inner) = inner_of(shore, bytes) else { continue };
         if let Some(carrier) = shore.tables.carrier(&inner.key) {
-            // The programs do not encapsulate this kind as it was.
+            // The programs could not encapsulate the packet in its original form.
             again.extend(shore.ready(Some(&carrier), bytes));
             continue;
         }
@@ -265,7 +265,7 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
     shore.send_again(&again);
 }
 
-/// The inner packet, unless it is broken or stays on this device.
+/// The parsed inner packet, unless it is malformed or link-local.
 fn inner_of(shore: &Shore, bytes: &[u8]) -> Option<Inner> {
     let packet = bytes.get(VNET_LEN..)?;
     match Inner::parse(packet) {

@@ -1,4 +1,4 @@
-//! What the programs have measured, as [`Reading`]s.
+//! The programs' measurements as [`Reading`]s.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Counted, Estimates, Reading, Traffic};
@@ -12,14 +12,14 @@ const T_KA_SHIFT: u32 = 32;
 const K_SHIFT: u32 = 48;
 const RUN_SHIFT: u32 = 56;
 const RUN_MAX: u64 = 127;
-/// Of the word `guard`: how many responses rode.
+/// Field of the word `guard`: how many responses rode.
 const RODE_SHIFT: u32 = 16;
 
-/// Units in which the programs keep averages.
+/// Units of the programs' averages.
 const UNITS: f64 = (1u64 << 32) as f64;
 
-/// A path's packet counters in 64 bits; the programs keep 32. Right as long as fewer than 2³² packets pass between
-/// two readings. Also the responses that rode, in 32 bits for the programs' 16.
+/// A path's packet counters in 64 bits, extended from the programs' 32. Correct as long as fewer than 2³² packets
+/// pass between two readings. Also the number of responses that rode, in 32 bits, extended from 16.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     seen: [u32; 4],
@@ -43,7 +43,7 @@ impl Totals {
     }
 }
 
-/// The reading of a path. `host` is the state that only a host has.
+/// The reading of a path. `host` is the state that exists only at a host.
 pub(super) fn read(
     state: &path_state,
     host: Option<&host_state>,
@@ -108,7 +108,7 @@ fn estimates(
     let up = averages(state.known, known::KNOWN_UP_AVERAGE, &state.up);
     let rtl = host.map(|host| averages(host.known, known::KNOWN_UP_AVERAGE, &host.round_trip));
     match (mode, rtl) {
-        // An anchor has what the host reports: one average each, and no sample.
+        // An anchor has only the host's report: one average of each kind, and no sample.
         (Mode::Reports, None) => {
             let one = |averages: Vec<f64>| averages.into_iter().take(1).collect();
             let (rtt_ewma, rtl) = (one(estimates.rtt_ewma), one(up));

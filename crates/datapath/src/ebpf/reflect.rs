@@ -1,5 +1,5 @@
-//! Requests answered by the XDP program: the same answer and the same state as from the TC program, and everything
-//! else left to the TC program.
+//! Requests answered by the XDP program: the answer and the state must be the same as from the TC program, and
+//! everything else must be left to the TC program.
 
 use std::os::fd::AsFd;
 
@@ -25,7 +25,7 @@ fn sealed(probe: &Probe) -> Vec<u8> {
     probe.seal(&header(PacketType::Request), &KEY).to_vec()
 }
 
-/// The one's-complement sum of the UDP datagram with its pseudo-header; 0xffff if it is right.
+/// The one's-complement sum of the UDP datagram with its pseudo-header; 0xffff if the checksum is correct.
 pub(super) fn udp_sum(outer: Outer, frame: &[u8]) -> u32 {
     let udp = outer.headers() - 8;
     let addresses = if outer == Outer::V4 { udp - 8..udp } else { udp - 32..udp };
@@ -48,7 +48,7 @@ fn xdp_answers_a_request_as_tc_does_and_keeps_the_same_state() {
         for seq in 1..=20 {
             xdp.tables.set_alive(monotonic()).unwrap();
             tc.tables.set_alive(monotonic()).unwrap();
-            // The echo of an answer that this end sent, as the test pretends, a moment ago.
+            // The echo of an answer that this end pretends to have sent a moment ago.
             let now_us = (monotonic().0 / 1000) as u32;
             let echo = Probe { t_ss: now_us.wrapping_sub(30_000_000), ss: seq - 1, ..request(seq) };
             let packet = to_us(outer, &sealed(&echo));
@@ -60,7 +60,7 @@ fn xdp_answers_a_request_as_tc_does_and_keeps_the_same_state() {
             if outer == Outer::V6 {
                 assert_eq!(by_xdp[..at], by_tc[..at]);
             } else {
-                // The request's header checksum, which is wrong, is carried on by difference.
+                // The request's header checksum is wrong and is updated incrementally.
                 let checksum = ETH + 10..ETH + 12;
                 assert_eq!(by_xdp[..checksum.start], by_tc[..checksum.start]);
                 assert_eq!(by_xdp[checksum.end..at], by_tc[checksum.end..at]);
@@ -85,7 +85,7 @@ fn xdp_answers_a_request_as_tc_does_and_keeps_the_same_state() {
     }
 }
 
-/// A program's answer to a request of the path that comes from some port of the host.
+/// A program's answer to a request of the path from a port of the host.
 fn ask(lab: &Lab, by_xdp: bool, outer: Outer, port: u16, probe: &Probe) -> Probe {
     let program = if by_xdp { &lab.programs.xdp } else { &lab.programs.ingress };
     let mut packet = to_us(outer, &sealed(probe));
@@ -116,15 +116,15 @@ fn a_new_source_is_sent_to_only_after_it_echoed_what_the_answers_to_it_said() {
         let (own, now) = from(OLD, 0);
         assert!(now.wrapping_sub(own) < 1 << 30, "a stamp: {own} at {now}");
         let (challenge, now) = from(NEW, own);
-        // No stamp: it lies ahead of the clock, where a round-trip time would be negative.
+        // Not a stamp: it lies ahead of the clock, where a round-trip time would be negative.
         assert!(challenge.wrapping_sub(now) < 1 << 31, "{challenge} at {now}");
         let (other, _) = from(NEW + 1, challenge);
-        // An echo for another source, the clock, and nothing at all.
+        // An echo for another source, the clock, and no echo.
         for guess in [other, own, now, challenge.wrapping_add(1), 0] {
             assert_eq!(from(NEW, guess).0, challenge, "{guess}");
             assert_eq!(port(), OLD);
         }
-        // The right one, but too soon after the previous request.
+        // The correct echo, but too soon after the previous request.
         let state = lab.state();
         let later = path_state { received_ns: monotonic().0 + 1_000_000_000, ..state };
         lab.tables.set_state(SLOT, &later).unwrap();
@@ -134,15 +134,15 @@ fn a_new_source_is_sent_to_only_after_it_echoed_what_the_answers_to_it_said() {
         let (stamp, now) = from(NEW, challenge);
         assert_eq!(port(), NEW, "{outer:?} XDP {by_xdp}");
         assert!(now.wrapping_sub(stamp) < 1 << 30, "a stamp: {stamp} at {now}");
-        // Challenges never became round-trip times.
+        // No challenge became a round-trip time.
         let state = lab.state();
         assert!(state.rtt_max_us < 1 << 28, "{state:?}");
         assert_eq!(unmapped(state.endpoint.remote), outer.address(1));
     }
 }
 
-/// Two anchors that an attacker made take each other for a host would pass one packet to and fro for ever, if one of
-/// them answered what the other sends.
+/// If an attacker made two anchors take each other for a host, they would pass one packet back and forth forever if
+/// either of them answered what the other sends.
 #[test]
 fn what_an_anchor_sends_another_answers_with_nothing() {
     for outer in Outer::BOTH {
@@ -154,7 +154,7 @@ fn what_an_anchor_sends_another_answers_with_nothing() {
         let answer = Probe::open(&answer[outer.headers()..], &KEY).unwrap();
         let after = lab.state();
         let mut refused = 0;
-        // As an anchor with the same secrets would see it: an answer, and one that no request asked for.
+        // An answer, and an unsolicited response, as an anchor with the same secrets would receive them.
         for flags in [0, RESPONSE_UNSOLICITED] {
             for seq in [answer.seq, answer.seq + 1, answer.seq + 100] {
                 let head = Header { flags, ..header(PacketType::Response) };
@@ -179,7 +179,7 @@ fn xdp_writes_whole_checksums_and_leaves_absent_ones_absent() {
     let mut seq = 0;
     for outer in Outer::BOTH {
         let at = outer.headers();
-        // Like a socket's datagram on a virtual wire: the checksum is left to the device.
+        // Like a socket's datagram on a virtual link: the checksum is left to the device.
         for begun in [false, true] {
             seq += 1;
             let mut packet = to_us(outer, &sealed(&request(seq)));
@@ -264,7 +264,7 @@ fn xdp_answers_at_an_address_as_long_as_the_machine_has_it() {
     assert_eq!((verdict(1, first), verdict(2, first)), (XDP_TX, XDP_TX));
     let number = lab.state().endpoint.local;
     lab.tables.set_locals(&[second].into()).unwrap();
-    // The path still has the first one's number.
+    // The path still has the number of the first address.
     assert_eq!((verdict(3, first), verdict(3, second)), (XDP_PASS, XDP_TX));
     assert_ne!(lab.state().endpoint.local, number);
     lab.tables.set_locals(&[first, second].into()).unwrap();
@@ -305,8 +305,8 @@ fn xdp_leaves_all_but_valid_requests_to_tc() {
             changed(at + 20, 1), // t_Sc, which it covers
             changed(at + 1, 2),  // an unknown flag
             changed(at + 3, 1),  // the reserved byte
-            changed(0, 1),       // a frame for a group
-            changed(5, 2),       // one for another device
+            changed(0, 1),       // a frame to a group address
+            changed(5, 2),       // a frame to another device
             of(Header { cookie: 1, ..head }),
             of(Header { index: SLOT + 1, ..head }),
             of(Header { index: 1 << 20, ..head }),

@@ -1,4 +1,4 @@
-//! Outgoing probes: those over one next hop leave together, each other one as a packet through the TUN device's
+//! Outgoing probes: those with the same next hop leave together, all others as packets through the TUN device's
 //! program.
 
 use segue_wire::DropReason;
@@ -32,7 +32,7 @@ impl Ebpf {
                 (None, _) => alone.push(order),
             }
         }
-        // Runs of orders over one next hop, grouped by next hop.
+        // Groups the runs of orders by next hop.
         together.sort_by_key(|(hop, _)| *hop);
         together.dedup_by(|(hop, later), (kept, orders)| {
             let same = hop == kept;
@@ -55,27 +55,27 @@ impl Ebpf {
         self.send_alone(&alone);
     }
 
-    /// Whether this many orders may be worth a batch.
+    /// True if this number of orders may justify a batch.
     fn can_batch(&self, orders: &[ProbeOrder]) -> bool {
         self.shore.role == Role::Host && orders.len() >= ORDERS_MIN
     }
 
-    /// Sends probes through the TUN device's program, each a packet.
+    /// Sends probes through the TUN device's program, one packet each.
     fn send_alone(&self, orders: &[&ProbeOrder]) {
         let packets: Vec<_> =
             orders.iter().map(|o| (kernel_order(o), self.ethertype(o.slot))).collect();
         self.shore.send_probes(&packets);
     }
 
-    /// The outer EtherType of a probe on a path, which the packet with its order must have. It must be asked only for
-    /// a path without an address of its own.
+    /// The outer EtherType of a probe on a path, which the packet with its order must carry. Reads the path's state
+    /// only if the path has no configured remote address.
     pub(super) fn ethertype(&self, slot: u32) -> u16 {
         let known = self.paths.get(&slot).and_then(|path| path.remote);
         let remote = known.or_else(|| self.remote(slot, &self.shore.tables.state(slot)));
         outer_ethertype(remote.map_or(4, |remote| family(remote.ip()) as u8))
     }
 
-    /// Requests that ride report the same `heard` word as the last ordered one.
+    /// Makes requests that ride report the same `heard` word as the last ordered request.
     fn hear(&mut self, order: &ProbeOrder) {
         let rides = self.paths.get(&order.slot).map_or(0, |path| path.config.flags) & PATH_RIDES;
         if rides != 0 && order.kind == ProbeKind::Request {

@@ -1,4 +1,4 @@
-//! A hostile host's flows against the programs: how many they learn of one host.
+//! Flows of a hostile host against the programs: how many they learn from one host.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -29,7 +29,7 @@ fn a_host_that_opens_flows_at_full_rate_leaves_the_others_their_room() {
     let Some(lab) = Lab::new(Role::Anchor) else { return };
     let [hostile, other] = [1, 9].map(|last| Ipv4Addr::new(10, 8, 0, last));
     let owner = lab.tables.owner_of(hostile.into()).unwrap();
-    // Each address has its share; one path serves for both.
+    // Each address has its own share; one path serves both.
     lab.tables.set_inner(other.into(), owner).unwrap();
     let opens = |from, n: u32| lab.ingress(&to_us(Outer::V4, &data_between(from, n))).0;
 
@@ -49,7 +49,7 @@ fn a_host_that_opens_flows_at_full_rate_leaves_the_others_their_room() {
     assert!(u64::from(learned) <= u64::from(FLOWS_AT_ONCE) + at_its_pace + 32, "{learned}");
     assert_eq!(refused(&lab.tables), u64::from(tries - learned));
 
-    // The host may continue its flows, and setting its address anew gives it no new share.
+    // The host may continue its flows, and setting its address again gives it no new share.
     let kept = lab.tables.flows().pop().unwrap().key;
     let IpAddr::V4(far) = kept.src else { panic!("{kept}") };
     let kept = u32::from(far) << 16 | u32::from(kept.sport);

@@ -1,4 +1,4 @@
-//! Tests of the packet size under `BPF_PROG_TEST_RUN`.
+//! Packet size tests under `BPF_PROG_TEST_RUN`.
 
 use std::cell::RefCell;
 

@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(offset_of!(probe_event, probe), 40);
     }
 
-    /// What the header defines a name as.
+    /// The value of a `#define` in the header.
     fn defined(name: &str) -> u64 {
         let header = include_str!("../bpf/segue.bpf.h");
         let value = |line: &'static str| {

@@ -1,5 +1,5 @@
-//! The STAMP reflector's half in the kernel (`stamp.bpf.h`): behind the tunnel's ingress programs, or by itself on
-//! one interface of a machine without a tunnel (`reflector.bpf.c`), where it may answer compact probes too.
+//! The kernel half of the STAMP reflector (`stamp.bpf.h`): called by the tunnel's ingress programs, or on its own on
+//! one interface of a machine without a tunnel (`reflector.bpf.c`), where it can also answer compact probes.
 
 #[cfg(test)]
 mod tests;
@@ -37,24 +37,24 @@ unsafe impl Shared for stamp_clock {}
 // SAFETY: as above.
 unsafe impl Shared for stamp_count {}
 
-/// What an answer keeps of its request's traffic class: the DSCP; congestion marks are the network's.
+/// Bits of the request's traffic class that an answer keeps: the DSCP. Congestion marks belong to the network.
 const DSCP: u8 = 0xfc;
 /// The smallest ring buffer: a page.
 const EVENTS_BYTES: u32 = 4096;
 
-/// How to answer STAMP in the kernel: unauthenticated requests without extensions. All others pass to the socket of a
-/// reflector in user space.
+/// Settings for answering STAMP in the kernel, which covers unauthenticated requests without extensions. Other
+/// requests pass to the socket of a reflector in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampOptions {
-    /// UDP port of the reflector; not the tunnels'.
+    /// UDP port of the reflector; must differ from the tunnel's.
     pub port: u16,
     /// Number the answers of each session.
     pub stateful: bool,
-    /// Most answers in a second.
+    /// Most answers per second.
     pub rate: u32,
-    /// Most of them to one source: an IPv4 address, or an IPv6 network of 64 bits.
+    /// Most answers per second to one source: an IPv4 address, or an IPv6 network of 64 bits.
     pub source_rate: u32,
-    /// Answers have the DSCP of their requests.
+    /// Answers carry the DSCP of their requests.
     pub echo_dscp: bool,
 }
 
@@ -65,7 +65,7 @@ impl StampOptions {
     }
 }
 
-/// What the program has done.
+/// Counters of the reflector's program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampCounts {
     /// STAMP requests answered.
@@ -74,7 +74,7 @@ pub struct StampCounts {
     pub probes: u64,
     /// Requests of either kind left unanswered because of a rate limit.
     pub limited: u64,
-    /// Compact probes that were repeated, or too late to tell.
+    /// Compact probes that were duplicates, or too old to be recognised as such.
     pub replayed: u64,
 }
 
@@ -85,8 +85,8 @@ pub(super) struct StampMaps {
 }
 
 impl StampMaps {
-    /// Tells the program the time of day and how good it is. Without this the program stops answering
-    /// after three seconds.
+    /// Gives the program the time of day and its accuracy. The program stops answering three seconds after the last
+    /// call.
     pub(super) fn set_clock(&self) -> Result<(), DatapathError> {
         let at = monotonic();
         let quality = realtime_quality();
@@ -110,7 +110,7 @@ impl StampMaps {
     }
 }
 
-/// The program on its interface; it goes when this is dropped.
+/// The reflector's program on its interface; dropping this detaches it.
 pub struct StampAnswers {
     maps: StampMaps,
     locals: MapHandle,
@@ -119,8 +119,8 @@ pub struct StampAnswers {
 }
 
 impl StampAnswers {
-    /// Answers requests that arrive on an interface; on the UDP port `probes`, if given, compact probes
-    /// without a key, within the same rates. Answers nothing before the first [`StampAnswers::refresh`].
+    /// Answers requests that arrive on an interface; on the UDP port `probes`, if given, also compact probes without
+    /// a key, within the same rates. Nothing is answered before the first [`StampAnswers::refresh`].
     ///
     /// # Errors
     /// When the kernel refuses the program.
@@ -138,11 +138,11 @@ impl StampAnswers {
         Ok(StampAnswers { maps, locals, known: BTreeSet::new(), _attached: attached })
     }
 
-    /// Tells the program the time of day, how good it is, and this machine's addresses. Call it each second, in the
+    /// Gives the program the time of day, its accuracy, and this machine's addresses. Call it every second, in the
     /// interface's network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses the update, or does not list the addresses.
     pub fn refresh(&mut self) -> Result<(), DatapathError> {
         let addresses = link::addresses().map_err(|e| DatapathError::Kernel {
             what: "list the addresses of this machine",
@@ -150,11 +150,11 @@ impl StampAnswers {
         })?;
         let present: BTreeSet<IpAddr> = addresses.iter().map(|a| a.prefix.addr).collect();
         for gone in self.known.difference(&present) {
-            // An entry already gone from the table is fine.
+            // It is fine if the entry has already gone.
             let _ = self.locals.delete(&key(*gone));
         }
         for new in present.difference(&self.known) {
-            // Any non-zero number; it is not one that a tunnel gives its addresses.
+            // Any non-zero number; unlike in a tunnel's table, it is not an address number.
             let value = 1u32;
             self.locals
                 .update(&key(*new), value.bytes(), MapFlags::ANY)
@@ -164,7 +164,7 @@ impl StampAnswers {
         self.maps.set_clock()
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> StampCounts {
         let count = self.maps.count();
@@ -177,7 +177,7 @@ impl StampAnswers {
     }
 }
 
-/// The reflector by itself: its tables, and its programs for interfaces with frame header and without.
+/// The stand-alone reflector: its tables, and its programs for interfaces with and without a frame header.
 struct Loaded {
     maps: StampMaps,
     locals: MapHandle,
@@ -198,7 +198,7 @@ fn load(options: StampOptions, probes: Option<u16>) -> Result<Loaded, DatapathEr
         rodata.stamp_class = options.class();
         rodata.port = probes.unwrap_or(0).to_be();
     }
-    // The common header's other tables come with the object, as small as they can be.
+    // The object also contains the other tables of the common header, at their minimum size.
     open.maps
         .segue_events
         .set_max_entries(EVENTS_BYTES)

@@ -1,4 +1,4 @@
-//! The states of all paths in this process's memory. An anchor reads each path's state about once in a period; a
+//! The states of all paths, mapped into this process. An anchor reads each path's state about once per period; a
 //! system call for each would cost more than the reading.
 
 use std::io;
@@ -13,11 +13,11 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use super::skel::path_state;
 use crate::maps::Shared;
 
-/// The kernel rounds an array's entries up to eight bytes; these already fit.
+/// The kernel rounds array entries up to eight bytes; these already fit.
 const WORDS: usize = size_of::<path_state>() / 8;
 const _: () = assert!(size_of::<path_state>() == WORDS * 8);
 
-/// The table `segue_state`, to be read only.
+/// The table `segue_state`, read-only.
 #[derive(Debug)]
 pub(super) struct States {
     memory: NonNull<u64>,
@@ -40,7 +40,7 @@ impl States {
         Ok(States { memory: memory.cast(), paths })
     }
 
-    /// A path's state, word by word as the programs write it; `None` beyond the table.
+    /// A path's state, read word by word as the programs write it; `None` outside the table.
     pub(super) fn read(&self, slot: u32) -> Option<path_state> {
         let slot = Some(slot as usize).filter(|slot| *slot < self.paths)?;
         let words: [u64; WORDS] = std::array::from_fn(|i| {

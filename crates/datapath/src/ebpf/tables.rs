@@ -31,36 +31,36 @@ pub(super) const POOLS: usize = 2;
 /// `DEVICES_MAX` of segue.bpf.h.
 pub(super) const DEVICES_MAX: u32 = 64;
 
-/// Handles on the maps; usable from any thread.
+/// Handles to the maps; usable from any thread.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) paths: MapHandle,
     pub(super) state: MapHandle,
-    /// The same in memory.
+    /// The states, mapped into memory.
     pub(super) states: States,
     pub(super) host: MapHandle,
     pub(super) routes: MapHandle,
     pub(super) scales: MapHandle,
     pub(super) flows: MapHandle,
     pub(super) inner: MapHandle,
-    /// What unassigned addresses have paid for flows.
+    /// Flow quota used by addresses without an owner.
     pub(super) paid: Mutex<Paid>,
     pub(super) locals: MapHandle,
     pub(super) addresses: MapHandle,
     pub(super) numbers: Mutex<Numbers>,
-    /// Held while the addresses are read and written, so that an earlier reading is not written later.
+    /// Held while the addresses are read and written, so that an older reading cannot overwrite a newer one.
     pub(super) refreshing: Mutex<()>,
     pub(super) devices: MapHandle,
     pub(super) drops: MapHandle,
     pub(super) alive: MapHandle,
-    /// What hosts may not reach and where their addresses are; goes to the programs with each heartbeat.
+    /// What hosts may not reach, and the pools of their addresses; sent to the programs with each heartbeat.
     pub(super) reach: Mutex<KernelReach>,
     pub(super) events: MapHandle,
     pub(super) held: MapHandle,
     pub(super) copies: MapHandle,
 }
 
-/// What hosts may not reach, and the pools, as the programs read them.
+/// What hosts may not reach, and the pools, in the format of the programs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KernelReach {
     denied: u64,
@@ -73,16 +73,17 @@ impl Default for KernelReach {
     }
 }
 
-/// The numbers that the programs know this machine's addresses by.
+/// The numbers by which the programs know this machine's addresses.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     of: BTreeMap<IpAddr, u16>,
-    /// The number given last: a freed number is reused as late as possible, since a path may still have it.
+    /// The most recent number: a freed number is reused as late as possible, because a path may still refer to
+    /// it.
     last: u16,
 }
 
 impl Numbers {
-    /// A free number, 1 to 4096; `None` if all are taken.
+    /// A free number, 1 to 4096; `None` if all are in use.
     fn free(&mut self) -> Option<u16> {
         let taken: BTreeSet<u16> = self.of.values().copied().collect();
         let after = (1..=LOCALS_MAX).map(|step| (self.last + step - 1) % LOCALS_MAX + 1);
@@ -92,7 +93,7 @@ impl Numbers {
 }
 
 impl Tables {
-    /// Makes the XDP program take packets for this hardware address of a device; false if the entry belongs to
+    /// Makes the XDP program accept packets to this hardware address of a device; false if the entry belongs to
     /// another device.
     pub(super) fn set_device(&self, ifindex: u32, address: [u8; 6]) -> Result<bool, DatapathError> {
         const WHAT: &str = "write a device's hardware address";
@@ -105,7 +106,7 @@ impl Tables {
         Ok(true)
     }
 
-    /// Makes the XDP program pass everything that arrives by a device.
+    /// Makes the XDP program pass everything that arrives on a device.
     pub(super) fn remove_device(&self, ifindex: u32) {
         let key = ifindex % DEVICES_MAX;
         let own = get::<_, own_device>(&self.devices, &key).is_some_and(|d| d.ifindex == ifindex);
@@ -126,7 +127,8 @@ impl Tables {
         self.states.read(slot).unwrap_or_default()
     }
 
-    /// The state that only a host has; `None` for a slot beyond its table, which at an anchor holds one.
+    /// The state that exists only at a host; `None` for a slot outside its table, which has one entry at an
+    /// anchor.
     pub(super) fn host(&self, slot: u32) -> Option<host_state> {
         get(&self.host, &slot)
     }
@@ -143,7 +145,7 @@ impl Tables {
         put(&self.scales, "write time constants", &entry, scale)
     }
 
-    /// An address keeps count of the flows that began there, even when its host changes.
+    /// Sets the owner of an address. The address keeps its used flow quota, even if its host changes.
     pub(super) fn set_inner(&self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
         let key = inner_key { address: mapped(address) };
         let before = get::<_, inner_owner>(&self.inner, &key);
@@ -170,12 +172,12 @@ impl Tables {
         if let Some(until) = before.map(|before| Time(before.paid_ns)).filter(|at| *at > now) {
             *lock(&self.paid).of(address, now) = until;
         }
-        // An address already gone is fine.
+        // It is fine if the address has already gone.
         let _ = self.inner.delete(key.bytes());
     }
 
-    /// Makes `present` the machine's own addresses; those that stay are never missing meanwhile.
-    /// Tells the programs which addresses the calling thread's namespace has.
+    /// Updates the programs' table with the addresses in the calling thread's namespace. Addresses that stay are
+    /// never missing in the meantime.
     pub(super) fn refresh_locals(&self) -> Result<(), DatapathError> {
         let _alone = lock(&self.refreshing);
         self.set_locals(&locals::present()?)
@@ -187,7 +189,7 @@ impl Tables {
         numbers.of.retain(|address, number| {
             let stays = present.contains(address);
             if !stays {
-                // An address already gone is fine, and a write over an existing entry is not refused.
+                // It is fine if the address has already gone; overwriting an existing entry cannot fail.
                 let address = mapped(*address);
                 let _ = self.locals.delete(inner_key { address }.bytes());
                 let gone = local_address { address, present: 0 };
@@ -198,7 +200,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of an address of this machine; an address without one gets one.
+    /// The number of a local address; assigns one if the address has none.
     pub(super) fn add_local(&self, address: IpAddr) -> Result<u16, DatapathError> {
         const WHAT: &str = "write an address of this machine";
         let address = address.to_canonical();
@@ -218,7 +220,7 @@ impl Tables {
         Ok(number)
     }
 
-    /// The address of a number, unspecified if there is none.
+    /// The address with a number; unspecified if there is none.
     #[cfg(test)]
     pub(super) fn local(&self, number: u16) -> IpAddr {
         crate::maps::unmapped(
@@ -237,7 +239,8 @@ impl Tables {
     ) -> Result<(), DatapathError> {
         let key = flow_key::from(key);
         let value = match get::<_, flow_value>(&self.flows, &key) {
-            // Moving a flow sends nothing. Packets that the programs count meanwhile are lost to the count.
+            // Moving a flow must not disturb it. Packets that the programs count during the move are missing from
+            // the counters.
             Some(old) => flow_value {
                 slot,
                 generation,
@@ -254,13 +257,13 @@ impl Tables {
         let _ = self.flows.delete(flow_key::from(key).bytes());
     }
 
-    /// When a packet of a flow was last sent or received, by the programs' clock.
+    /// When a packet of a flow was last sent or received, on the programs' clock.
     pub(super) fn last_seen(&self, key: &FlowKey) -> Option<Time> {
         let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
         Some(Time(flow.last_seen_ns))
     }
 
-    /// What the programs have counted of a flow since it was bound, and the generation of its path.
+    /// The programs' counters of a flow since it was bound, and the generation of its path.
     pub(super) fn count_flow(&self, key: &FlowKey) -> Option<(u32, FlowCount)> {
         let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
         let flow_value { slot, packets, bytes, received_packets, .. } = flow;
@@ -270,7 +273,7 @@ impl Tables {
         Some((flow.generation, FlowCount { slot, sent, received, length: length as u32 }))
     }
 
-    /// The path over which the programs would send a packet of this flow.
+    /// The path on which the programs would send a packet of this flow.
     pub(super) fn carrier(&self, key: &FlowKey) -> Option<path_config> {
         let path = |slot: &u32| {
             get::<_, path_config>(&self.paths, slot).filter(|path| path.flags & PATH_USED != 0)
@@ -283,7 +286,7 @@ impl Tables {
         path(&bound.via_slot).filter(|via| via.owner == bound.owner)
     }
 
-    /// A page of the flows on slots and generations that are `wanted`.
+    /// A page of the flows whose slot and generation are `wanted`.
     pub(super) fn flow_page(
         &self,
         from: FlowCursor,
@@ -318,31 +321,30 @@ impl Tables {
         refused(&self.drops)
     }
 
-    /// The next response that the programs have begun to hold, the oldest first; `None` if every one was returned
-    /// already.
+    /// The next response that the programs have begun to hold, oldest first; `None` if all have been returned.
     pub(super) fn pop_held(&self) -> Option<held> {
         // A queue has no keys.
         Shared::from_bytes(&self.held.lookup_and_delete(&[]).ok()??)
     }
 
-    /// Makes the programs keep copies of what leaves on a path. Without room they keep nothing.
+    /// Makes the programs keep copies of the data sent on a path. Without room in the table nothing is copied.
     pub(super) fn keep_copies(&self, slot: u32) {
-        // An existing entry stays as it is.
+        // An existing entry is left unchanged.
         let none = [0; size_of::<copies>()];
         let _ = self.copies.update(slot.bytes(), &none, MapFlags::NO_EXIST);
     }
 
-    /// What left last on a path.
+    /// The copies of the last data sent on a path.
     pub(super) fn copies(&self, slot: u32) -> Option<Box<copies>> {
         get(&self.copies, &slot).map(Box::new)
     }
 
     pub(super) fn drop_copies(&self, slot: u32) {
-        // A path without copies is fine.
+        // It is fine if the path has no copies.
         let _ = self.copies.delete(slot.bytes());
     }
 
-    /// What hosts may reach, from the next heartbeat on.
+    /// Limits what hosts may reach, with effect from the next heartbeat.
     pub(super) fn set_reach(&self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError> {
         if pools.len() > POOLS {
             return Err(DatapathError::Full { what: "pool" });

@@ -1,6 +1,5 @@
-//! Compares the programs' estimator with the one in floating point, over one long trace on virtual time: a client and
-//! a server with clocks of their own, delays that wander, reordering, losses, silences, and counters and clocks that
-//! wrap.
+//! Compares the programs' estimator with the floating-point one, over one long trace on virtual time: a client and a
+//! server with independent clocks, wandering delays, reordering, losses, silences, and counters and clocks that wrap.
 
 mod deaf;
 mod idle;
@@ -32,12 +31,12 @@ use crate::PathSetup;
 use crate::maps::Shared;
 
 const T_KA_MS: u64 = 200;
-/// Largest difference that is allowed, relative; the bar of the averages.
+/// Largest permitted relative difference of the averages.
 const RELATIVE: f64 = 0.005;
-/// Where loss is next to zero, this absolute difference is allowed.
+/// Permitted absolute difference where loss is close to zero.
 const LOSS_FLOOR: f64 = 1e-6;
 
-/// One end of the path in the kernel, with no device and no packet.
+/// One end of the path in the kernel, without a device and without packets.
 struct Kernel {
     program: OwnedFd,
     paths: MapHandle,
@@ -101,7 +100,7 @@ impl Kernel {
         }
     }
 
-    /// The daemon says that the path is down after such a silence, or up. Returns the silence as the program has it.
+    /// The daemon declares the path down after such a silence, or up. Returns the silence as encoded for the program.
     fn set_down(&mut self, silence: Option<Span>) -> Span {
         let steps = silence.map_or(0, kernel_silence);
         self.outage.set_down(&mut self.config, silence);
@@ -109,7 +108,7 @@ impl Kernel {
         Span::from_micros((4_000.0 * 2f64.powf((f64::from(steps) - 1.0) / 8.0)) as u64)
     }
 
-    /// The daemon's word that the host hears nothing after `sent` packets, or hears again.
+    /// The daemon reports that the host hears nothing after `sent` packets, or hears again.
     fn set_deaf(&mut self, deaf: bool, sent: u32) {
         let state = self.state.lookup(0u32.bytes(), MapFlags::ANY).unwrap().unwrap();
         let state = path_state { tx_packets: sent, ..Shared::from_bytes(&state).unwrap() };
@@ -117,7 +116,7 @@ impl Kernel {
         self.paths.update(0u32.bytes(), self.config.bytes(), MapFlags::ANY).unwrap();
     }
 
-    /// At a client: another request is about to leave, after `sent`.
+    /// At a client: another request is about to leave, after `sent` earlier ones.
     fn send(&mut self, at: Time, sent: u32) {
         let header = Header::new(PacketType::Request, 3, 0, 0);
         let packet = Probe::default().seal(&header, &ProbeKey::default());
@@ -139,8 +138,8 @@ impl Kernel {
         options.retval as i32
     }
 
-    /// Takes a probe, which may `report`. `None` if it is refused, else whether it was late, and the estimates after
-    /// it.
+    /// Feeds in a probe, which may be a `report`. `None` if it is refused; otherwise whether it was late, and the
+    /// estimates after it.
     fn take(&mut self, arrival: &Arrival, report: bool, sent: u32) -> Option<(bool, Estimates)> {
         let packet_type = if self.client { PacketType::Response } else { PacketType::Request };
         let flags = if report { REQUEST_REPORT } else { 0 };
@@ -158,11 +157,11 @@ impl Kernel {
     }
 }
 
-/// Averages of loss, over the intervals that are evaluated.
+/// Averages of loss over the evaluated intervals.
 #[derive(Default)]
 struct Averages {
     ewma: Ewma,
-    /// Time that the intervals have lasted so far.
+    /// Total length of the intervals so far.
     passed: Time,
 }
 
@@ -175,7 +174,7 @@ impl Averages {
     }
 }
 
-/// The same in floating point, from the pieces that the machines are made of.
+/// The floating-point reference, built from the parts of the protocol machines.
 #[derive(Default)]
 struct Reference {
     rtt: Ewma,
@@ -240,7 +239,7 @@ impl Reference {
         self.echoed |= kernel.client || probe.t_ss != 0;
         if self.echoed {
             let age = at.micros32().wrapping_sub(probe.t_ss);
-            // One this old is taken for a future one.
+            // An echo this old looks like one from the future.
             if !kernel.client && age >= 1 << 31 {
                 return;
             }
@@ -261,13 +260,13 @@ impl Reference {
         self.unreported = rtl.or(self.unreported);
     }
 
-    /// The end calls the path down at `at`.
+    /// The end declares the path down at `at`.
     fn declare(&mut self, client: bool, at: Time) {
         self.up.declare(at);
         if client { self.down.declare(at) } else { self.down.declare_echoed() }
     }
 
-    /// A report instead of own averages, one for each quantity.
+    /// Replaces the averages with those of a report, one for each quantity.
     fn adopt(&mut self, taus: &[Tau], at: Time, report: ProbeReport) {
         self.rtl = Ewma::default();
         self.rtl.push(&taus[..1], at, report.rtl());
@@ -277,7 +276,7 @@ impl Reference {
         }
     }
 
-    /// What the client's next request reports.
+    /// The client's next report.
     fn report(&mut self, mode: Mode) -> Option<ProbeReport> {
         match mode {
             Mode::Both | Mode::Client => None,
@@ -290,7 +289,7 @@ impl Reference {
     }
 }
 
-/// The largest differences seen, relative but for loss near zero.
+/// The largest differences seen, relative except for loss near zero.
 #[derive(Debug, Default)]
 struct Worst {
     rtt: f64,
@@ -329,7 +328,7 @@ impl Worst {
     }
 }
 
-/// A wandering value between two bounds, on a logarithmic scale.
+/// A value that wanders between two bounds, on a logarithmic scale.
 struct Walk {
     at: f64,
     low: f64,
@@ -344,13 +343,13 @@ impl Walk {
     }
 }
 
-/// A probe under way: its arrival, its place in the sending order, whether it is a response, whether it reports, its
-/// bytes.
+/// A probe in flight: its arrival time, its position in the sending order, whether it is a response, whether it is a
+/// report, and its bytes.
 type Flying = (u64, u64, bool, bool, [u8; Probe::LEN]);
 
-/// A probe that has come.
+/// A probe that has arrived.
 struct Landed {
-    /// The true time, and that of the receiver's clock.
+    /// The true time, and the time on the receiver's clock.
     now_us: u64,
     local_us: u64,
     to_client: bool,
@@ -358,7 +357,7 @@ struct Landed {
     arrival: Arrival,
 }
 
-/// The receiver and the packet: times are the true ones, in microseconds.
+/// The network between both ends. Times are true times, in microseconds.
 struct World {
     rng: Rng,
     /// Without data, and with steady delays.
@@ -367,13 +366,13 @@ struct World {
     order: u64,
     half_rtt_us: Walk,
     loss: [Walk; 2],
-    /// Counters of packets: sent and received in each direction.
+    /// Packet counters: sent and received in each direction.
     sent: [u32; 2],
     received: [u32; 2],
     requests: u32,
     /// Fields that the next request echoes: t_Ss, Ss, Rc, t_Rc.
     echo: (u32, u32, u32, u32),
-    /// What requests say that the client hears.
+    /// The `heard` word of requests.
     heard: u16,
 }
 
@@ -397,7 +396,7 @@ impl World {
         }
     }
 
-    /// Data packets of one direction, of which some are lost.
+    /// Data packets in one direction, some of which are lost.
     fn data(&mut self, way: usize) {
         let packets = match self.rng.below(4) {
             0 => 0,
@@ -427,7 +426,7 @@ impl World {
         self.flying.push(Reverse((arrives, self.order, to_client, report, probe.emit())));
     }
 
-    /// The next probe, if it comes until then; the receiver has counted it.
+    /// The next probe that arrives by that time; the receiver has counted it.
     fn land(&mut self, until_us: u64) -> Option<Landed> {
         let next = self.flying.peek_mut().filter(|next| next.0.0 <= until_us)?;
         let Reverse((now_us, _, to_client, report, bytes)) = PeekMut::pop(next);
@@ -471,7 +470,7 @@ impl World {
         self.launch(now_us, false, (&probe, report.is_some()), dead);
     }
 
-    /// The server answers a request, the client notes what its next one echoes.
+    /// The server answers a request; the client stores the fields that its next request echoes.
     fn answer(&mut self, landed: &Landed, dead: bool) {
         let Landed { now_us, local_us, ref arrival, .. } = *landed;
         let probe = &arrival.probe;
@@ -514,8 +513,8 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
             references[1].send(mode, &probing, at, world.requests);
             let report = references[1].report(mode);
             world.request(next_us, report, next_us < dead_until_us);
-            // Now and then the client itself is silent, for seconds or an hour. A gap that the clock cannot show is
-            // at least 18 minutes, so an average over ten minutes is not compared.
+            // Occasionally the client itself is silent, for seconds or up to an hour. A gap that the clock cannot
+            // represent is at least 18 minutes long, so an average over ten minutes is not compared.
             let longest = if taus == plain() { 3_600_000_000 } else { 300_000_000 };
             let pause = if world.rng.below(20_000) == 0 { world.rng.below(longest) } else { 0 };
             next_us += T_KA_MS * 1000 + pause + world.rng.below(2000);
@@ -552,7 +551,7 @@ fn plain() -> [Tau; 2] {
     [1, 30].map(|secs| Tau::symmetric(Span::from_secs(secs)))
 }
 
-/// Slow to believe good news.
+/// Averages that rise quickly and fall slowly.
 fn asymmetric() -> [Tau; 2] {
     [(100, 3_000), (2_000, 600_000)]
         .map(|(rise, fall)| Tau { rise: Span::from_millis(rise), fall: Span::from_millis(fall) })

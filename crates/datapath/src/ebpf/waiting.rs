@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use segue_clock::Time;
 
-/// Until when a path's response waits. Only the newest of each path: the next request makes the programs send the one
-/// before it. So there is one entry for each path, however many requests come.
+/// Deadlines of waiting responses. Each path has only its newest, because the next request makes the programs send
+/// the previous one; so there is one entry per path, however many requests arrive.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     by_time: BTreeSet<(Time, u32)>,
@@ -21,7 +21,7 @@ impl Waiting {
         self.by_time.insert((until, slot));
     }
 
-    /// Takes the next path whose response has waited long enough at `now`.
+    /// Removes the next path whose response is due at `now`.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<u32> {
         let (until, slot) = *self.by_time.first().filter(|(until, _)| *until <= now)?;
         self.by_time.remove(&(until, slot));
@@ -29,7 +29,7 @@ impl Waiting {
         Some(slot)
     }
 
-    /// When the next one is due.
+    /// When the next response is due.
     pub(super) fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(until, _)| *until)
     }

@@ -1,5 +1,5 @@
-//! The reflector behind the tunnel's ingress program, under `BPF_PROG_TEST_RUN`, with the wire crate as
-//! the judge.
+//! The reflector called by the tunnel's ingress program, under `BPF_PROG_TEST_RUN`, judged by the wire
+//! crate.
 
 use segue_wire::stamp::{Reply, SenderPacket, Timestamp};
 
@@ -43,7 +43,7 @@ fn anchor() -> Option<(Programs, Tables)> {
     Some((programs, tables))
 }
 
-/// The reflector by itself, with addresses and clock; `None` without the privilege to load it.
+/// The stand-alone reflector, with addresses and clock; `None` without the privilege to load it.
 fn alone(options: StampOptions) -> Option<Loaded> {
     if !may_load() {
         return None;
@@ -64,7 +64,7 @@ fn plain(seq: u32) -> Vec<u8> {
     request
 }
 
-/// The verdict on a request with `rest` behind the base packet, and the frame afterwards.
+/// The verdict on a request with `rest` after the base packet, and the resulting frame.
 fn ask(programs: &Programs, outer: Outer, seq: u32, rest: &[u8]) -> (i32, Vec<u8>) {
     let mut request = plain(seq);
     request.extend(rest);
@@ -80,7 +80,7 @@ fn behind_the_tunnel_plain_requests_are_answered_and_others_pass() {
     }
     programs.stamp.set_clock().unwrap();
     for outer in Outer::BOTH {
-        // Each session has numbers of its own, and its padding comes back.
+        // Each session is numbered separately, and padding is returned.
         for (number, rest) in [(0, &[][..]), (1, &[0; 30])] {
             let (verdict, out) = ask(&programs, outer, 7 + number, rest);
             assert_eq!(verdict, REDIRECT, "{outer:?}");
@@ -113,7 +113,7 @@ fn behind_the_tunnel_a_source_gets_its_rate_and_all_together_theirs() {
         assert!([REDIRECT, SHOT].contains(&verdict), "{from}: {verdict}");
         u64::from(verdict == REDIRECT)
     };
-    // 20 requests from each address; the addresses of one IPv6 network of 64 bits count as one source.
+    // 20 requests from each address; addresses in the same IPv6 network of 64 bits count as one source.
     let asked: Vec<(Outer, IpAddr)> = (10..13u16)
         .map(|n| (Outer::V6, [0x2001, 0xdb8, 9, 9, 0, 0, 0, n].into()))
         .chain((10..13u8).map(|n| (Outer::V4, [192, 0, 2, n].into())))
@@ -148,7 +148,7 @@ fn behind_the_tunnel_what_may_loop_passes_to_user_space() {
     }
 }
 
-/// The one's-complement sum over an IPv4 header; 0 modulo 0xffff if its checksum is right.
+/// The one's-complement sum over an IPv4 header; 0 modulo 0xffff if the checksum is correct.
 fn header_sum(header: &[u8]) -> u32 {
     header.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum()
 }

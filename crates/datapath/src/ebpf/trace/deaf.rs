@@ -1,12 +1,12 @@
-//! A host that hears nothing while its requests arrive. Of such an outage, the server's average of the way down
-//! contains only what was lost before the host said so, like the client's.
+//! A host that hears nothing while its requests arrive. The server's average of the downlink, like the
+//! client's, includes of such an outage only the losses before the host reported it.
 
 use super::judge::Verdict;
 use super::*;
 
 const K: u64 = 3;
 
-/// Means over time of the long averages of the way down: the programs' at the server and at the client, and the
+/// Means over time of the long downlink averages: the programs' at the server and at the client, and the
 /// server's in floating point.
 #[derive(Debug, Default)]
 struct Means {
@@ -17,7 +17,7 @@ struct Means {
     deaf: u32,
 }
 
-/// An hour with this loss of the way down, which is dead for `dead_us` of each two minutes.
+/// An hour with this downlink loss; the downlink is dead for `dead_us` of every two minutes.
 fn hour(loss: f64, dead_us: u64, seed: u64) -> Means {
     let probing = Probing { taus: plain(), ..Config::default().probing(Encapsulation::Segue) };
     let mut kernels = [Kernel::new(false, probing), Kernel::new(true, probing)];
@@ -82,7 +82,7 @@ fn an_outage_of_the_way_down_is_in_no_average_of_either_end() {
         let means = hour(loss, 20_000_000, seed);
         println!("loss {loss}, 20 s of 120 dead: {means:.4?}");
         assert!(means.deaf >= 29, "{means:?}");
-        // Of 500 packets between two outages, the three to four before the verdict count too.
+        // Of 500 packets between two outages, the three to four before the verdict are included.
         let most = loss + 5.0 / 500.0;
         for mean in [means.server, means.client, means.reference] {
             assert!((0.9 * loss..most * 1.1).contains(&mean), "loss {loss}: {means:?}");
@@ -99,7 +99,7 @@ fn losses_that_make_a_host_say_that_it_hears_nothing_are_in_the_servers_average(
     let means = hour(0.3, 0, 4);
     println!("loss 0.3: {means:.4?}");
     assert!(means.deaf > 100, "{means:?}");
-    // An hour of 18 000 probes: four standard deviations are 1.4 points.
+    // An hour has 18 000 probes: four standard deviations are 1.4 percentage points.
     for mean in [means.server, means.reference] {
         assert!((mean - 0.3).abs() < 0.014, "{means:?}");
     }

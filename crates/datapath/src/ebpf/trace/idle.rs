@@ -1,14 +1,14 @@
 //! An hour of a path that carries only its probes, on virtual time: the programs' averages of loss at both ends,
-//! though each end calls the path down for its losses.
+//! although each end declares the path down because of losses.
 
 use super::judge::Verdict;
 use super::*;
 
-/// What an end makes of its probes.
+/// The view of one end.
 #[derive(Default)]
 struct Idle {
     verdict: Verdict,
-    /// Averages up and down, the short and the long of each; their means over time.
+    /// Averages up and down, the short and the long one of each; their means over time.
     now: Option<[f64; 4]>,
     sum: [f64; 4],
     looks: f64,
@@ -31,8 +31,8 @@ impl Idle {
     }
 }
 
-/// How far the means of both ends' averages are from the loss of both directions, in standard deviations of
-/// what an hour of probes can show; how often they called the path down.
+/// The deviations of both ends' mean averages from the true loss, in standard deviations of what an hour of
+/// probes can show; and how often the ends declared the path down.
 fn hour(k: u64, loss: f64, seed: u64) -> ([[f64; 4]; 2], u32) {
     let probing = Probing { taus: plain(), ..Config::default().probing(Encapsulation::Segue) };
     let mut kernels = [Kernel::new(false, probing), Kernel::new(true, probing)];

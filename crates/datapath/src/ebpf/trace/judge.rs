@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Calls one end's path down and up.
+/// Declares one end's path down and up.
 #[derive(Default)]
 pub(super) struct Judge {
     last: Option<Time>,
@@ -13,7 +13,8 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Before a probe is taken: after a long silence both were told of an outage, at some time within it.
+    /// Before a probe is taken: reports an outage to both estimators after a long silence, at some time
+    /// within it.
     pub(super) fn before(
         &mut self,
         rng: &mut Rng,
@@ -34,7 +35,7 @@ impl Judge {
         self.outages += 1;
     }
 
-    /// After it: three bring the path up. From a late one no silence is counted here.
+    /// After a probe: three in a row bring the path up. No silence is measured from a late probe.
     pub(super) fn after(
         &mut self,
         kernel: &mut Kernel,
@@ -54,7 +55,7 @@ impl Judge {
     }
 }
 
-/// An end that calls the path down after (K + ½)·T_KA without a probe, and up after three in a row.
+/// An end that declares the path down after (K + ½)·T_KA without a probe, and up after three in a row.
 #[derive(Default)]
 pub(super) struct Verdict {
     last_us: u64,
@@ -65,7 +66,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Whether a probe has come in time.
+    /// True if a probe has come in time.
     pub(super) fn hears(&mut self, kernel: &mut Kernel, k: u64, now_us: u64) -> bool {
         let time_out_us = T_KA_MS * 1_000 * (2 * k + 1) / 2;
         let silent = self.last_us > 0 && now_us - self.last_us > time_out_us;
