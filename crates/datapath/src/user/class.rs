@@ -1,5 +1,5 @@
-//! The traffic class of inner packets: copied to the outer header on the way out, congestion met on
-//! the way carried in (RFC 6040, normal mode). Pure.
+//! The traffic class of inner packets: copied to the outer header on departure; congestion marks
+//! from the path are copied to the inner packet on arrival (RFC 6040, normal mode). Pure.
 
 use segue_wire::flow::Inner;
 use segue_wire::upmt::Form;
@@ -7,10 +7,10 @@ use segue_wire::{Header, PacketType, Probe};
 
 use crate::checksum::set_ipv4;
 
-/// The bits of explicit congestion notification; all set is CE (RFC 3168, section 5).
+/// The bits of explicit congestion notification; both set means CE (RFC 3168, section 5).
 const ECN: u8 = 3;
 
-/// DSCP and ECN of an IP packet that has been checked.
+/// DSCP and ECN of a validated IP packet.
 #[must_use]
 pub(crate) fn class_of(packet: &[u8]) -> u8 {
     match packet {
@@ -20,25 +20,25 @@ pub(crate) fn class_of(packet: &[u8]) -> u8 {
     }
 }
 
-/// Whether an outer class says that there was congestion on the way.
+/// True if an outer class reports congestion on the path.
 #[must_use]
 pub(crate) fn congested(class: u8) -> bool {
     class & ECN == ECN
 }
 
-/// The code point alone.
+/// The DSCP without the ECN bits.
 #[must_use]
 pub(super) fn without_congestion(class: u8) -> u8 {
     class & !ECN
 }
 
-/// Whether a packet's ends understand marks; if not, congestion has to drop it (RFC 6040, 4.2).
+/// True if a packet's ends support ECN; otherwise congestion must drop the packet (RFC 6040, 4.2).
 #[must_use]
 pub(crate) fn capable(class: u8) -> bool {
     class & ECN != 0
 }
 
-/// Sets CE in the inner packet of a tunnel packet, if there is one whose ends understand it.
+/// Sets CE in the inner packet of a tunnel packet, if it has one whose ends support ECN.
 pub(super) fn mark(tunnel_packet: &mut [u8]) {
     let at = match Header::parse(tunnel_packet).map(|header| header.packet_type) {
         _ if Form::of(tunnel_packet) == Form::Inner => 0,
@@ -51,7 +51,7 @@ pub(super) fn mark(tunnel_packet: &mut [u8]) {
     }
 }
 
-/// Sets CE in an inner packet whose ends understand it.
+/// Sets CE in an inner packet whose ends support ECN.
 pub(crate) fn mark_inner(packet: &mut [u8]) {
     if Inner::parse(packet).is_err() || !capable(class_of(packet)) {
         return;

@@ -1,6 +1,6 @@
-//! Merges consecutive TCP segments of one flow into a super-packet, so that the kernel's stack handles them in one
-//! pass. Pure. The rules are those of the kernel's own receive offload: what was merged can be cut again into the
-//! very same packets.
+//! Merges consecutive TCP segments of one flow into a super-packet, so that the kernel's stack processes them in
+//! one pass. Pure. The rules are the same as for the kernel's own receive offload: segmenting the result restores
+//! exactly the same packets.
 
 use super::partial;
 use super::segment::{ACK, CWR, FIN, PSH, TCP, VnetHeader};
@@ -8,15 +8,15 @@ use crate::checksum::{Sum, pseudo_header, set_ipv4};
 
 /// Most segments in one super-packet.
 pub(crate) const MAX_SEGMENTS: usize = 64;
-/// Longest super-packet in bytes: what the length fields of both IP versions can say.
+/// Longest super-packet in bytes: the limit of the length fields of both IP versions.
 const MAX_LEN: usize = 65_535;
-/// Where the checksum stands in a TCP header.
+/// Offset of the checksum in a TCP header.
 const CHECKSUM: usize = 16;
-/// IPv6 and TCP with all its options.
+/// IPv6 and TCP with the maximum of options.
 const MAX_HEADER: usize = 40 + 60;
 
-/// How many packets of a path one packet stands for, with a device of `mtu` bytes. The sender counted a TCP
-/// super-packet that no device has cut as the segments it was to become.
+/// How many packets of a path one packet represents, with a device of `mtu` bytes. The sender has counted a TCP
+/// super-packet that no device segmented as the segments that it would have become.
 pub(crate) fn packets_in(packet: &[u8], mtu: usize) -> u32 {
     let network = match packet {
         [0x45, ..] if packet.get(9) == Some(&TCP) => 20,
@@ -29,11 +29,10 @@ pub(crate) fn packets_in(packet: &[u8], mtu: usize) -> u32 {
     payload.div_ceil(mtu.saturating_sub(headers).max(1)).max(1) as u32
 }
 
-/// Takes packets in order and gives packets to be written to the TUN device: virtio header, inner
-/// headers, pieces of payload.
+/// Takes packets in order and emits packets for the TUN device: virtio header, inner headers, pieces of payload.
 pub struct Coalescer<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> {
     write: W,
-    /// Longest packet that the device takes, in bytes.
+    /// MTU of the device in bytes.
     mtu: usize,
     pending: Option<Segment<'a>>,
     payloads: Vec<&'a [u8]>,
@@ -43,7 +42,7 @@ pub struct Coalescer<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> {
 }
 
 impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
-    /// A coalescer for a device of `mtu` bytes that gives its output to `write`.
+    /// A coalescer for a device of `mtu` bytes that passes its output to `write`.
     pub fn new(mtu: usize, write: W) -> Self {
         Coalescer {
             write,
@@ -56,7 +55,7 @@ impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
         }
     }
 
-    /// Takes a packet.
+    /// Adds a packet.
     pub fn push(&mut self, packet: &'a [u8]) {
         let Some(segment) = Segment::read(packet) else {
             self.flush();
@@ -80,7 +79,7 @@ impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
         self.last_flags = segment.flags();
     }
 
-    /// Writes out what is held back.
+    /// Writes out the held segments.
     pub fn flush(&mut self) {
         let Some(first) = self.pending.take() else { return };
         if let [payload] = self.payloads[..] {
@@ -97,7 +96,7 @@ impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
         self.payloads.clear();
     }
 
-    /// Whether `next` continues what is held back.
+    /// True if `next` continues the held segments.
     fn fits(&self, next: &Segment<'_>) -> bool {
         let Some(first) = &self.pending else { return false };
         let last_len = self.payloads.last().map_or(0, |p| p.len());
@@ -112,14 +111,14 @@ impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
     }
 }
 
-/// A TCP segment with payload and right checksums that may be merged.
+/// A TCP segment that may be merged: it has payload and correct checksums.
 #[derive(Clone, Copy)]
 struct Segment<'a> {
     headers: &'a [u8],
     payload: &'a [u8],
     network: usize,
     seq: u32,
-    /// Its checksum was left to a device.
+    /// The checksum was left to a device.
     open: bool,
 }
 
@@ -143,7 +142,7 @@ impl<'a> Segment<'a> {
         }
         let tcp = &packet[network..];
         let header_len = usize::from(tcp[12] >> 4) * 4;
-        // SYN, RST, URG mean something to the packet that carries them and are never merged.
+        // SYN, RST and URG have a meaning for their own packet, so such packets are never merged.
         let plain = tcp[13] & 0x26 == 0 && tcp[13] & ACK != 0;
         if !plain || header_len < 20 || tcp.len() <= header_len {
             return None;
@@ -162,7 +161,8 @@ impl<'a> Segment<'a> {
         self.headers[self.network + 13]
     }
 
-    /// Whether `next`, the `n`-th after this, has the same headers except for what segmentation computes.
+    /// True if `next`, the `n`-th segment after this one, has the same headers except for fields that segmentation
+    /// computes.
     fn same_but_position(&self, next: &Segment<'_>, n: usize) -> bool {
         let (a, b) = (self.headers, next.headers);
         if a.len() != b.len() || a[0] != b[0] {
@@ -170,8 +170,8 @@ impl<'a> Segment<'a> {
         }
         let network = if self.network == 20 {
             let id = |h: &[u8]| u16::from_be_bytes([h[4], h[5]]);
-            // RFC 6864, section 4.1: the identification of a packet that may not be fragmented has
-            // no meaning, and some senders leave it constant.
+            // RFC 6864, section 4.1: the identification of a packet that may not be fragmented has no meaning, and
+            // some senders leave it constant.
             let constant = a[6] & 0x40 != 0 && id(b) == id(a);
             a[1] == b[1]
                 && a[6..10] == b[6..10]
@@ -189,13 +189,13 @@ impl<'a> Segment<'a> {
             && a[18..] == b[18..]
     }
 
-    /// A super-packet of the sender's stack, which no device has cut. The kernel hands it to a socket as one
-    /// datagram and does not say how long its segments were to be.
+    /// True for a super-packet of the sender's stack that no device segmented. The kernel passes it to a socket as
+    /// one datagram and does not report the intended segment size.
     fn is_super(&self, mtu: usize) -> bool {
         self.open && self.headers.len() + self.payload.len() > mtu && mtu > self.headers.len()
     }
 
-    /// Its virtio header: segments that the device takes.
+    /// Its virtio header, with segments that fit the device.
     fn super_packet(&self, mtu: usize) -> VnetHeader {
         let ecn = if self.flags() & CWR != 0 { VnetHeader::GSO_ECN } else { 0 };
         let gso_type =
@@ -208,7 +208,7 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Makes `headers` those of the super-packet that starts with this segment.
+    /// Turns `headers` into the headers of the super-packet that starts with this segment.
     fn merge_into(&self, headers: &mut [u8], payload_len: usize, last_flags: u8) -> VnetHeader {
         let total = headers.len() + payload_len;
         let (gso_type, addresses) = if self.network == 20 {

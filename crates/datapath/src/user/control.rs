@@ -1,10 +1,10 @@
-//! Control messages next to datagrams: `struct cmsghdr` and the kernel's UDP data behind it.
+//! Control messages of datagrams: `struct cmsghdr` followed by the kernel's UDP data.
 
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Room for every control message that is sent or received with one datagram, aligned as
-/// `struct cmsghdr` wants it.
+/// A buffer for all control messages that are sent or received with one datagram, aligned for `struct
+/// cmsghdr`.
 pub(crate) type Buffer = [u64; 32];
 
 /// Writes control messages into a buffer.
@@ -38,7 +38,7 @@ impl<'a> Writer<'a> {
         self.len += space as usize;
     }
 
-    /// Appends the source address that a datagram is to leave from.
+    /// Appends the source address of a departing datagram.
     pub(crate) fn push_source(&mut self, source: IpAddr, ifindex: u32) {
         match source {
             IpAddr::V4(source) => self.push(
@@ -61,26 +61,26 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Bytes written.
+    /// Number of bytes written.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 }
 
-/// What the kernel said about a received datagram.
+/// The kernel's information about a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Received {
     /// Size of each datagram that the kernel merged into this one.
     pub gro_size: Option<usize>,
     /// The destination address.
     pub local: Option<IpAddr>,
-    /// The interface it came by.
+    /// The interface of arrival.
     pub ifindex: u32,
     /// DSCP and ECN of the outer header.
     pub class: u8,
-    /// Software stamp, time of day in nanoseconds.
+    /// Software timestamp, time of day in nanoseconds.
     pub stamp_ns: Option<u64>,
-    /// It is a looped datagram with its transmit stamp.
+    /// This is a looped datagram with its transmit timestamp.
     pub transmit_stamp: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The receiving side without device, sockets or threads: what it makes of a datagram. For tests that feed it
-//! anything, at any rate, without privileges.
+//! The receiving side without device, sockets or threads, for tests that feed it arbitrary datagrams, at any
+//! rate and without privileges.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -24,21 +24,21 @@ use crate::misses::Misses;
 use crate::sync::lock;
 use crate::{DatapathEvent, FlowEntry, PathSetup, ProbeEvent, Reach, Role};
 
-/// Tables filled once, then fed with datagrams.
+/// Tables that are filled once, and then fed with datagrams.
 pub struct DryRun {
     pub(super) shared: Shared,
 }
 
-/// What one datagram led to.
+/// The results of one datagram.
 #[derive(Debug, Default)]
 pub struct Outcome<'a> {
-    /// Inner packets that would go to the TUN device, in order.
+    /// Inner packets for the TUN device, in order.
     pub packets: Vec<Cow<'a, [u8]>>,
-    /// Probes that the daemon would hear of.
+    /// Probes to report to the daemon.
     pub probes: Vec<ProbeEvent>,
-    /// Requests that would be answered.
+    /// Number of requests to answer.
     pub answers: usize,
-    /// Packets refused, by reason.
+    /// Refused packets by reason.
     pub refused: BTreeMap<DropReason, u64>,
 }
 
@@ -46,7 +46,7 @@ impl DryRun {
     /// A receiver with these paths (by slot) and inner addresses.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// When the process has no descriptors left.
     pub fn new(
         role: Role,
         paths: &[(u32, PathSetup)],
@@ -92,8 +92,8 @@ impl DryRun {
         })
     }
 
-    /// Takes one datagram from `from`, which stands for several of `size` bytes if the kernel
-    /// coalesced them.
+    /// Processes one datagram from `from`, which consists of several of `size` bytes if the kernel coalesced
+    /// them.
     pub fn receive<'a>(
         &self,
         from: SocketAddr,

@@ -20,27 +20,27 @@ use crate::misses::Missed;
 use crate::sync::lock;
 use crate::{DatapathEvent, MissPacket, Reinjection, Role, copies};
 
-/// Bytes read before they are sent: enough for many small packets, few enough for the cache.
+/// Bytes read before they are sent: enough for many small packets, and few enough for the cache.
 const BATCH_BYTES: usize = 65_536;
 /// Packets read before they are sent.
 const BATCH_PACKETS: usize = 64;
-/// Datagrams that the kernel cuts from one buffer (`UDP_MAX_SEGMENTS`).
+/// Most datagrams that the kernel cuts from one buffer (`UDP_MAX_SEGMENTS`).
 const BURST_SEGMENTS: usize = 64;
-/// Payload of one UDP datagram over IPv4, of which IPv6 allows a little more.
+/// Longest payload of a UDP datagram over IPv4; IPv6 permits slightly more.
 const BURST_BYTES: usize = 65_507;
 
-/// A packet that has a path.
+/// A packet and its path.
 struct Job {
     path: Arc<Path>,
     flags: u8,
-    /// Traffic class, which the outer header repeats.
+    /// Traffic class, which is copied to the outer header.
     class: u8,
-    /// Where its virtio header and the packet lie.
+    /// Range of the virtio header and the packet.
     at: Range<usize>,
     cut: Cut,
 }
 
-/// Carries packets until the datapath ends, or the device is gone.
+/// Carries packets until the datapath ends or the device is gone.
 pub(super) fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     let mut arena = vec![0u8; BATCH_BYTES + tun::MAX_READ + 8];
     let mut spans = Vec::with_capacity(BATCH_PACKETS);
@@ -70,7 +70,7 @@ pub(super) fn poll_in(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
-/// Reads until a bound; true if the device had no more.
+/// Reads until a limit is reached; true if the device had no more packets.
 fn read_batch(tun_fd: RawFd, arena: &mut [u8], spans: &mut Vec<Range<usize>>) -> bool {
     let mut used = 0;
     while used < BATCH_BYTES && spans.len() < BATCH_PACKETS {
@@ -85,7 +85,7 @@ fn read_batch(tun_fd: RawFd, arena: &mut [u8], spans: &mut Vec<Range<usize>>) ->
     false
 }
 
-/// Finds the path of each packet; a packet without one is held or becomes an event.
+/// Finds the path of each packet; a packet without a path is held or becomes an event.
 fn classify(
     shared: &Shared,
     arena: &[u8],
@@ -131,7 +131,7 @@ fn classify(
     (jobs, events)
 }
 
-/// Whether packets to an address stay on the device: multicast groups and link-local addresses.
+/// True if packets to an address stay on the device: multicast groups and link-local addresses.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => a.is_multicast() || a.is_link_local() || a.is_broadcast(),
@@ -139,7 +139,7 @@ fn is_local(address: IpAddr) -> bool {
     }
 }
 
-/// Checks a packet with its virtio header.
+/// Parses a packet with its virtio header.
 fn read_packet(bytes: &[u8]) -> Result<(Inner, Cut), DropReason> {
     let (vnet, packet) = VnetHeader::split(bytes).ok_or(DropReason::InnerPacket)?;
     let inner = Inner::parse(packet)?;
@@ -147,11 +147,11 @@ fn read_packet(bytes: &[u8]) -> Result<(Inner, Cut), DropReason> {
 }
 
 impl Core {
-    /// The path that packets of a flow take, one detour followed, and the flags of their header;
-    /// `None` if there is none or it is gone.
+    /// The path for packets of a flow, after following one detour, and the flags of their header;
+    /// `None` if there is no such path or it is gone.
     fn lookup(&self, key: &FlowKey) -> Option<(Arc<Path>, u8)> {
         let flow = self.flows.bound(key)?;
-        // A later path in the slot is not the bound one, and no packet goes over another host's path.
+        // A later path in the slot is not the bound one, and no packet takes another host's path.
         let bound = self.path(flow.slot).filter(|path| path.bound() == flow)?;
         let Some(via) = self.vias.get(flow.slot as usize).copied().flatten() else {
             return Some((bound.clone(), 0));
@@ -161,7 +161,7 @@ impl Core {
     }
 }
 
-/// Sends a packet that had missed and those that were held for it.
+/// Sends a packet that was reported as a miss, and the packets that were held behind it.
 pub(super) fn inject(shared: &Shared, first: MissPacket) {
     let mut outgoing = Outgoing::default();
     let mut core = lock(&shared.core);
@@ -179,7 +179,7 @@ pub(super) fn inject(shared: &Shared, first: MissPacket) {
     outgoing.send(shared);
 }
 
-/// Sends copies of what left on a path over another one.
+/// Sends copies of a path's data over another path.
 pub(super) fn reinject(shared: &Shared, order: Reinjection) -> usize {
     let mut core = lock(&shared.core);
     let paths = core.path(order.slot).zip(core.path(order.over));
@@ -197,7 +197,7 @@ pub(super) fn reinject(shared: &Shared, order: Reinjection) -> usize {
     outgoing.send(shared)
 }
 
-/// Packets that do not come from the device, on their way out.
+/// Departing packets that do not come from the device.
 #[derive(Default)]
 struct Outgoing {
     arena: Vec<u8>,
@@ -205,7 +205,7 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Takes a packet with its virtio header, and the path and flags with which it goes.
+    /// Adds a packet with its virtio header, and the path and flags with which it leaves.
     fn push(
         &mut self,
         core: &mut Core,
@@ -222,14 +222,14 @@ impl Outgoing {
         self.arena.extend(bytes);
     }
 
-    /// Sends all of them; how many.
+    /// Sends all packets; returns how many.
     fn send(mut self, shared: &Shared) -> usize {
         Sender::default().send(shared, &mut self.arena, &self.jobs);
         self.jobs.len()
     }
 }
 
-/// Keeps copies of packets of one path, for the case that they do not arrive.
+/// Keeps copies of the packets of one path, in case they do not arrive.
 fn keep(arena: &[u8], group: &[Job]) {
     let Some(path) = group.first().map(|job| &job.path) else { return };
     if !path.config.probing.follows_use {
@@ -239,13 +239,13 @@ fn keep(arena: &[u8], group: &[Job]) {
     for job in group {
         let bytes = &arena[job.at.clone()];
         let Some((vnet, packet)) = VnetHeader::split(bytes) else { continue };
-        // Of a super-packet, only the first segment: it shows as much as all of them.
+        // Of a super-packet only the first segment: it reveals as much as all of them.
         let gso_size = if job.cut.count > 1 { vnet.gso_size } else { 0 };
         copies.keep(now, || copies::again(packet, gso_size).unwrap_or_default());
     }
 }
 
-/// Puts packets of one path and size together, so that they leave in one call.
+/// Groups packets of one path and size, so that they leave in one call.
 #[derive(Default)]
 struct Sender {
     /// Tunnel and inner headers of the packets in `pieces`.
@@ -300,7 +300,7 @@ impl Sender {
         self.send_pieces(shared, arena, first);
     }
 
-    /// Cuts the packets of one path.
+    /// Segments the packets of one path.
     fn cut(&mut self, arena: &mut [u8], group: &[Job]) {
         self.headers.clear();
         self.pieces.clear();
@@ -318,7 +318,7 @@ impl Sender {
         }
     }
 
-    /// Sends runs of equal size, of which the last datagram may be shorter.
+    /// Sends runs of datagrams with equal size; the last one of a run may be shorter.
     fn send_pieces(&self, shared: &Shared, arena: &[u8], first: &Job) {
         let piece = |(header, body): &(Range<usize>, Range<usize>)| {
             (&self.headers[header.clone()], &arena[body.clone()])

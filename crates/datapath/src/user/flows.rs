@@ -1,4 +1,4 @@
-//! Which flow takes which path.
+//! The bindings of flows to paths.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,24 +7,24 @@ use segue_wire::FlowKey;
 
 use crate::{FLOWS_A_PAGE, FlowCount, FlowCursor, FlowEntry, FlowPage};
 
-/// The bindings, bounded: the least recently used is evicted.
+/// The bindings, bounded: the least recently used one is evicted.
 pub(super) struct FlowTable {
     max: usize,
-    /// Place of each flow in `entries`.
+    /// Index of each flow in `entries`.
     places: HashMap<FlowKey, u32>,
-    /// The capacity of `places` when it was made or last grew.
+    /// The capacity of `places` when it was created or last grew.
     room: usize,
-    /// A flow keeps its place; pages rely on it.
+    /// A flow keeps its index, on which pages rely.
     entries: Vec<Option<Entry>>,
-    /// Places without a flow.
+    /// Unused indices.
     free: Vec<u32>,
-    /// Use order: the place of each flow by its `Entry::used`.
+    /// Order of use: the index of each flow by its `Entry::used`.
     order: BTreeMap<u64, u32>,
     uses: u64,
 }
 
-/// A path that a flow is bound to: the slot, and the cookie that its packets carry. The cookie is random and new with
-/// each path, which tells a later path in the same slot apart.
+/// The path that a flow is bound to: its slot, and the cookie that its packets carry. The cookie is random and new for
+/// each path, which distinguishes it from a later path in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
     pub slot: u32,
@@ -36,27 +36,27 @@ struct Entry {
     bound: Bound,
     packets: u64,
     bytes: u64,
-    /// Packets of the other direction.
+    /// Packets received in the other direction.
     received_packets: u64,
     received_bytes: u64,
-    /// Of `packets`, those that left on another path than the one that the flow is bound to.
+    /// Of `packets`, those that left on another path than the bound one.
     elsewhere: u32,
-    /// Of `received_packets`, those that came over another one.
+    /// Of `received_packets`, those that arrived on another path.
     received_elsewhere: u32,
     last_seen: Time,
     used: u64,
-    /// When that was.
+    /// The time of the last use.
     used_at: Time,
 }
 
-/// A flow idle for this long gives its place to the next that begins. If it resumes, it begins anew.
+/// Idle time after which a flow may be replaced by a new one. If it resumes, it is learned again.
 const IDLE: Span = Span::from_secs(180);
 
-/// Most places to examine for a page, including those without a flow.
+/// Most entries to examine for a page, including unused ones.
 const PLACES_A_PAGE: usize = 16 * FLOWS_A_PAGE;
 
 impl FlowTable {
-    /// An empty table of at most `max` flows (at least one).
+    /// An empty table for at most `max` flows (at least one).
     pub(super) fn new(max: u32) -> FlowTable {
         FlowTable {
             max: (max as usize).max(1),
@@ -69,7 +69,7 @@ impl FlowTable {
         }
     }
 
-    /// Binds a flow. Its counts go on if the path is another one.
+    /// Binds a flow. Its counters carry over to a new path.
     pub(super) fn bind(&mut self, key: FlowKey, bound: Bound, now: Time) {
         self.uses += 1;
         let used = self.uses;
@@ -85,7 +85,7 @@ impl FlowTable {
             self.order.insert(used, place);
             return;
         }
-        // Drop two finished flows for each that begins, so that the table shrinks to what is in use.
+        // Drop up to two finished flows for each new one, so that the table shrinks to what is in use.
         for _ in 0..2 {
             let full = self.places.len() >= self.max;
             match self.oldest() {
@@ -121,8 +121,8 @@ impl FlowTable {
         self.order.insert(used, place);
     }
 
-    /// Removed flows leave marks in a hash table that count as full until it is rebuilt in the same memory. Left to
-    /// itself it would double once more than half of it is in use.
+    /// Removed flows leave tombstones in a hash table, which count as full until the table is rebuilt in the same
+    /// memory. Otherwise the table would double as soon as more than half of it is in use.
     fn make_room(&mut self) {
         let flows = self.places.len();
         if flows < self.places.capacity() {
@@ -135,7 +135,7 @@ impl FlowTable {
         }
     }
 
-    /// The least recently used flow, and when it was used.
+    /// The least recently used flow, and the time of its last use.
     fn oldest(&self) -> Option<(FlowKey, Time)> {
         let (_, place) = self.order.first_key_value()?;
         let entry = self.entries.get(*place as usize)?.as_ref()?;
@@ -147,7 +147,7 @@ impl FlowTable {
         Some((place, self.entries.get_mut(place as usize)?.as_mut()?))
     }
 
-    /// The path of a flow, `None` if it is not bound.
+    /// The path of a flow; `None` if it is not bound.
     pub(super) fn bound(&self, key: &FlowKey) -> Option<Bound> {
         let place = *self.places.get(key)?;
         self.entries.get(place as usize)?.as_ref().map(|entry| entry.bound)
@@ -159,7 +159,7 @@ impl FlowTable {
         self.entries.get(place as usize)?.as_ref().map(|entry| entry.last_seen)
     }
 
-    /// What this end has counted of a flow since it was bound; `None` if it is not.
+    /// This end's counters of a flow since it was bound; `None` if it is not bound.
     pub(super) fn count(&self, key: &FlowKey) -> Option<FlowCount> {
         let place = *self.places.get(key)?;
         let entry = self.entries.get(place as usize)?.as_ref()?;
@@ -170,8 +170,8 @@ impl FlowTable {
         Some(FlowCount { slot, sent, received, length })
     }
 
-    /// Notes packets and bytes of a flow's other direction that came over a path. `last`: the flow of the previous packet and its
-    /// place, which most packets repeat.
+    /// Counts packets and bytes of a flow's other direction that arrived on a path. `last` is the flow of the previous
+    /// packet and its index, because most packets belong to the same flow.
     pub(super) fn received(
         &mut self,
         last: &mut Option<(FlowKey, u32)>,
@@ -193,7 +193,7 @@ impl FlowTable {
         }
     }
 
-    /// Notes packets that a flow sends on the path in this slot.
+    /// Counts packets that a flow sends on the path in this slot.
     pub(super) fn sent(&mut self, key: &FlowKey, slot: u32, packets: u64, bytes: u64, now: Time) {
         let used = self.uses;
         let Some((place, entry)) = self.entry(key) else { return };
@@ -221,7 +221,7 @@ impl FlowTable {
         }
     }
 
-    /// A page of the bindings that `wanted` accepts, and where the next begins.
+    /// A page of the bindings that `wanted` accepts, and the start of the next page.
     pub(super) fn page(&self, from: FlowCursor, wanted: impl Fn(Bound) -> bool) -> FlowPage {
         let begin = usize::try_from(from.0).unwrap_or(usize::MAX).min(self.entries.len());
         let end = self.entries.len().min(begin + PLACES_A_PAGE);
@@ -277,7 +277,7 @@ mod tests {
         for n in 0..90_000 {
             table.bind(flow(n), path(n % 3), Time(0));
         }
-        // Whole pages of places without a flow.
+        // Whole pages of unused entries.
         for n in 20_000..60_000 {
             table.unbind(&flow(n));
         }
@@ -316,7 +316,7 @@ mod tests {
         assert!(table.entries.len() < 1_900, "{}", table.entries.len());
         assert!(table.bound(&flow(0)).is_some() && table.bound(&flow(1)).is_some());
         assert!(table.bound(&flow(2)).is_none());
-        // A flow that ended long ago stays until another begins.
+        // A flow that ended long ago stays until another one begins.
         table.sent(&flow(0), 0, 1, 1, second(100_000));
         assert!(table.bound(&flow(1)).is_some());
     }
@@ -333,7 +333,7 @@ mod tests {
             }
             room.push(table.places.capacity());
         }
-        // 32 768 places, of which seven in eight are used.
+        // 32 768 buckets, seven in eight of which can be used.
         assert!(room.iter().all(|room| *room <= 28_672), "{room:?}");
         assert_eq!(table.list().len(), 20_000);
     }
@@ -359,7 +359,7 @@ mod tests {
         table.bind(key(1), path(1), Time(4));
         assert_eq!(table.list()[0].packets, 2);
         table.received(&mut None, &key(1), path(1), (3, 300));
-        // One comes late over another path.
+        // One arrives late over another path.
         table.received(&mut None, &key(1), path(2), (1, 60));
         let of_path = |table: &FlowTable| {
             let FlowCount { slot, sent, received, .. } = table.count(&key(1)).unwrap();

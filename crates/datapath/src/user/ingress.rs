@@ -22,13 +22,13 @@ use super::{probes, tun, upmt};
 use crate::sync::lock;
 use crate::{DatapathEvent, Role};
 
-/// Error of the conversion between clocks, generously.
+/// Upper bound of the error of the conversion between clocks.
 const SKEW: Span = Span::from_millis(1);
-/// Most readings of both clocks for one conversion; the quickest counts.
+/// Most readings of both clocks for one conversion; the fastest is used.
 const READINGS: usize = 4;
-/// Most bytes in front of a datagram of ours that comes back with its transmit stamp.
+/// Most bytes of lower-layer headers in front of our datagram when it is looped back with its transmit timestamp.
 const LOWER_LAYERS: usize = 128;
-/// Longest time that a datagram is believed to have waited in a socket.
+/// Longest plausible wait of a datagram in a socket.
 const QUEUED: Span = Span::from_secs(10);
 
 /// Carries packets until the datapath ends.
@@ -53,7 +53,7 @@ pub(super) fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
             }
             if fd.revents & libc::POLLIN != 0 && batch.receive(socket).is_ok() {
                 if shared.role == Role::Host {
-                    // The stamp of a request may have come just before its response.
+                    // The timestamp of a request may have come just before its response.
                     take_stamps(shared, socket);
                 }
                 batch.carry_congestion();
@@ -64,8 +64,8 @@ pub(super) fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Real-time minus monotonic clock, which converts kernel stamps, and its possible error. A thread that loses its
-/// processor between the readings would be wrong by half of the pause, so they are taken again.
+/// Real-time clock minus monotonic clock, which converts kernel timestamps, and its possible error. A thread that
+/// is preempted between the readings would be off by half of the pause, so the readings are repeated.
 fn clock_offset_ns() -> (u64, Span) {
     let mut best = (Span(u64::MAX), 0);
     for _ in 0..READINGS {
@@ -81,11 +81,11 @@ fn clock_offset_ns() -> (u64, Span) {
     (best.1, best.0.half())
 }
 
-/// Notes when requests left.
+/// Records when requests left.
 fn take_stamps(shared: &Shared, socket: &Socket) {
     let (offset, _) = clock_offset_ns();
     socket.drain_errors(|looped, stamp_ns| {
-        // The datagram comes back with the headers of the lower layers in front.
+        // The datagram comes back with the headers of lower layers in front.
         let most = looped.len().saturating_sub(upmt::SHORTEST).min(LOWER_LAYERS);
         let paths: Vec<Arc<Path>> = lock(&shared.core).paths.iter().flatten().cloned().collect();
         for packet in (0..=most).map(|at| &looped[at..]) {
@@ -109,14 +109,14 @@ fn take_stamps(shared: &Shared, socket: &Socket) {
     });
 }
 
-/// `looked`: when this thread began to wait for packets.
+/// `looked` is the time at which this thread began to wait for packets.
 fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
     let (now, (offset, converted)) = (monotonic(), clock_offset_ns());
     let mut core = lock(&shared.core);
     let mut intake = Intake::new(shared, &mut core);
     for datagram in &batch.datagrams {
         let stamp = datagram.received.stamp_ns.map(|ns| Time(ns.wrapping_sub(offset)));
-        // The time of day may have been set between the stamp and its conversion.
+        // The time of day may have been set between the timestamp and its conversion.
         let stamp = stamp.filter(|at| *at <= now + SKEW && now.since(*at) <= QUEUED);
         let from = datagram.from;
         let local = datagram.received.local;
@@ -144,7 +144,7 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
     work.events.into_iter().for_each(|event| (shared.sink)(event));
 }
 
-/// Takes in one datagram from the kernel: packets of `size` bytes each, the last maybe shorter.
+/// Processes one datagram from the kernel: packets of `size` bytes each, the last one possibly shorter.
 pub(super) fn take_datagram<'a>(
     intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
@@ -161,7 +161,7 @@ pub(super) fn take_datagram<'a>(
     }
 }
 
-/// Checks one packet of the tunnel and takes it in.
+/// Checks one tunnel packet and processes it.
 fn take_packet<'a>(
     intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
@@ -209,7 +209,7 @@ fn take_packet<'a>(
             let (probe, body) = Probe::open_ride(packet, &path.config.key)?;
             let one_way = header.flags & RIDE_ONE_WAY != 0;
             let body = Cow::Borrowed(body);
-            // It counts the packet, once for both parts.
+            // Counts the packet, once for both parts.
             let head = Head { age: header.age, one_way };
             let data = intake.data(&path, arrival, body, head);
             let take = Take { path: &path, arrival, header: &header, probe, alone: false };
@@ -233,7 +233,7 @@ fn take_packet<'a>(
     }
 }
 
-/// Writes inner packets to the TUN device, segments of a flow together.
+/// Writes inner packets to the TUN device, merging the segments of a flow.
 fn deliver(shared: &Shared, tun_fd: RawFd, packets: &[Cow<'_, [u8]>]) {
     if packets.is_empty() {
         return;

@@ -1,12 +1,12 @@
-//! Checksums that a sender's stack left to its device, where no device came. Over veth, and between virtual machines,
-//! a packet of the eBPF datapath arrives as it left: its checksum field holds only the sum of the pseudo-header
-//! (CHECKSUM_PARTIAL in the kernel). The kernel marks such packets, but a socket does not show the mark, so the value
-//! has to tell. One in 65 536 right checksums has it too, and is computed anew. Pure.
+//! Checksums that a sender's stack left to a device, when no device completed them. Over veth, and between virtual
+//! machines, a packet of the eBPF datapath arrives as it left: its checksum field holds only the sum of the
+//! pseudo-header (CHECKSUM_PARTIAL in the kernel). The kernel marks such packets, but a socket does not see the mark,
+//! so the value must decide. One in 65 536 correct checksums has this value too, and is recomputed. Pure.
 
 use super::segment::{TCP, UDP, VnetHeader};
 use crate::checksum::{Sum, pseudo_header};
 
-/// The virtio header of a packet of TCP or UDP whose checksum the kernel has to finish.
+/// The virtio header of a TCP or UDP packet whose checksum the kernel must complete.
 pub fn left_open(packet: &[u8]) -> Option<VnetHeader> {
     let (network, protocol, addresses) = match packet.first()? >> 4 {
         4 if packet.len() >= 20 => {
@@ -27,12 +27,12 @@ pub fn left_open(packet: &[u8]) -> Option<VnetHeader> {
     is_open(field, pseudo).then(|| open_at(network, offset))
 }
 
-/// Whether a checksum field holds only the sum of the pseudo-header.
+/// True if a checksum field holds only the sum of the pseudo-header.
 pub(crate) fn is_open(field: &[u8], pseudo: Sum) -> bool {
     field == pseudo.fold().to_be_bytes()
 }
 
-/// One packet whose checksum must be finished.
+/// The virtio header of a single packet whose checksum must be completed.
 pub(crate) fn open_at(network: usize, offset: usize) -> VnetHeader {
     VnetHeader {
         flags: VnetHeader::NEEDS_CSUM,

@@ -22,52 +22,52 @@ use crate::drops::{Drops, reason};
 use crate::sync::lock;
 use crate::{PathCounters, PathSetup, ProbeKind, Role};
 
-/// Transmit stamps kept for responses that have not come yet.
+/// Transmit timestamps kept for outstanding responses.
 const STAMPS: usize = 256;
 
 /// Bits of a challenge that an attacker cannot know.
 const CHALLENGE_BITS: u32 = 30;
-/// How many of a path's first requests are compared with a challenge, however fast they come.
+/// Number of first requests of a path that are compared with a challenge at any rate.
 const CHALLENGE_FREE: u32 = 4;
-/// After those, one in this period.
+/// Minimum interval between later comparisons.
 const CHALLENGE_GAP: Span = Span::from_millis(4);
 
-/// A path as configured, with the state that outlives a change of configuration. Locks are taken in the order `tx`,
-/// `rx`, `endpoint`; none is held while waiting for another thread's table.
+/// A path as configured, with the state that outlives a change of configuration. Locks are acquired in the order
+/// `tx`, `rx`, `endpoint`; none is held while waiting for another thread's table.
 pub(super) struct Path {
     pub slot: u32,
     pub config: PathSetup,
-    /// A host: the path's own. An anchor: one for each family.
+    /// At a host the path's own socket; at an anchor one for each family.
     pub sockets: Vec<Arc<Socket>>,
     pub state: Arc<State>,
 }
 
-/// What changes with every packet.
+/// State that changes with every packet.
 #[derive(Default)]
 pub(super) struct State {
     pub tx: Mutex<Tx>,
     pub rx: Mutex<Rx>,
     pub endpoint: Mutex<Endpoint>,
     pub data: Data,
-    /// Of the packets that left last, with virtio headers.
+    /// Copies of the last packets sent, with virtio headers.
     pub copies: Mutex<Copies<Vec<u8>>>,
-    /// Makes challenges; its key is random.
+    /// Generates challenges; its key is random.
     pub secret: RandomState,
-    /// Inner addresses of probes on a path with UPMT's packets, once they are known.
+    /// Inner addresses of the probes of a path with UPMT packets, once they are known.
     pub ends: Mutex<Option<Ends>>,
-    /// Number of the last request, written with `tx` held and before it leaves: its answer can arrive before the call
-    /// that sends it returns.
+    /// Number of the last request. It is written before the request leaves, while `tx` is held: the answer can arrive
+    /// before the send call returns.
     pub requests: AtomicU32,
-    /// No device cuts what leaves here.
+    /// No device segments what leaves here.
     pub one_by_one: AtomicBool,
 }
 
-/// Held while packets are sent, so that a probe counts exactly what left before it.
+/// Locked while packets are sent, so that a probe counts exactly what left before it.
 #[derive(Default)]
 pub(super) struct Tx {
     pub packets: u32,
     pub bytes: u64,
-    /// The `heard` word of responses and of requests that ride, once the daemon has said one.
+    /// The `heard` word of responses and of requests that ride, once the daemon has set one.
     pub heard: Option<u16>,
     pub rides: Rides,
 }
@@ -79,18 +79,18 @@ pub(super) struct Rx {
     pub bytes: u64,
     /// Sequence number of the last valid request (anchor) or unsolicited response (host).
     pub last_seq: Option<u32>,
-    /// Requests that counted (anchor).
+    /// Number of requests that counted (anchor).
     pub requests: u32,
-    /// When the last of them came.
+    /// When the last of these requests arrived.
     pub last_request: Option<Time>,
     /// Numbers of responses to requests, so that each counts once (host).
     pub responses: SeqWindow,
     /// When requests actually left, by sequence number.
     pub stamps: VecDeque<(u32, Time)>,
-    /// How long the sending calls took for packets without a transmit stamp: requests by number (host), responses by
+    /// Duration of the send calls for packets without a transmit timestamp: requests by number (host), responses by
     /// t_Ss (anchor).
     pub calls: VecDeque<(u32, Span)>,
-    /// What the next request repeats from the last response.
+    /// Fields of the last response that the next request echoes.
     pub echo: Option<Echo>,
 }
 
@@ -101,32 +101,32 @@ pub(super) struct Ends {
     pub anchor: IpAddr,
 }
 
-/// What a request repeats from a response.
+/// Fields of a response that a request echoes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Echo {
     seq: u32,
     pub t_ss: u32,
     pub ss: u32,
     pub r: u32,
-    /// When it came, microseconds modulo 2³².
+    /// Arrival time in microseconds modulo 2³².
     pub held_since: Option<u32>,
 }
 
 impl State {
-    /// Numbers a request that is about to leave, or (given the number before) takes that back.
+    /// Sets the number of a request that is about to leave, or restores the previous number if it could not leave.
     pub(super) fn number(&self, seq: u32) {
         self.requests.store(seq, Ordering::Release);
     }
 
-    /// Whether no request has had this number yet.
+    /// True if no request has had this number yet.
     pub(super) fn never_sent(&self, seq: u32) -> bool {
         seq.wrapping_sub(self.requests.load(Ordering::Acquire)) as i32 > 0
     }
 }
 
 impl Rx {
-    /// Records a sequence number, which must be newer than the last: ahead of it by less than half of the numbers
-    /// (RFC 1982, section 3.2).
+    /// Records a sequence number, which must be newer than the last one: ahead of it by less than half of the number
+    /// space (RFC 1982, section 3.2).
     pub(super) fn expect_newer(&mut self, seq: u32) -> Result<(), DropReason> {
         if self.last_seq.is_some_and(|last| seq.wrapping_sub(last) as i32 <= 0) {
             return Err(DropReason::Replay);
@@ -135,7 +135,7 @@ impl Rx {
         Ok(())
     }
 
-    /// Records a response that came at `at`, unless a newer one has come.
+    /// Records a response that arrived at `at`, unless a newer one has arrived.
     pub(super) fn answered(&mut self, probe: &Probe, at: Time) {
         if self.echo.is_some_and(|echo| probe.seq.wrapping_sub(echo.seq) as i32 <= 0) {
             return;
@@ -145,7 +145,7 @@ impl Rx {
         self.echo = Some(Echo { seq, t_ss, ss, r: self.packets, held_since });
     }
 
-    /// Records the number of a response to a request; refuses a repeated one.
+    /// Records the number of a response to a request; refuses a duplicate.
     pub(super) fn expect_new(&mut self, seq: u32) -> Result<(), DropReason> {
         match self.responses.observe_once(seq) {
             Order::Duplicate | Order::Stale => Err(DropReason::Replay),
@@ -153,7 +153,7 @@ impl Rx {
         }
     }
 
-    /// Notes when a request left.
+    /// Records when a request left.
     pub(super) fn stamped(&mut self, seq: u32, at: Time) {
         if self.stamps.len() >= STAMPS {
             self.stamps.pop_front();
@@ -161,7 +161,7 @@ impl Rx {
         self.stamps.push_back((seq, at));
     }
 
-    /// Notes how long the call that sent a probe took.
+    /// Records how long the call that sent a probe took.
     pub(super) fn called(&mut self, probe: u32, took: Span) {
         if self.calls.len() >= STAMPS {
             self.calls.pop_front();
@@ -169,12 +169,12 @@ impl Rx {
         self.calls.push_back((probe, took));
     }
 
-    /// How long the call that sent a probe took; nothing if it is not known which.
+    /// How long the call that sent a probe took; zero if unknown.
     pub(super) fn call(&self, probe: u32) -> Span {
         self.calls.iter().rev().find(|(p, _)| *p == probe).map_or(Span::ZERO, |(_, took)| *took)
     }
 
-    /// When the request `seq` left, if the kernel has said so.
+    /// When the request `seq` left, if the kernel has reported it.
     pub(super) fn sent_at(&self, seq: u32) -> Option<Time> {
         self.stamps.iter().rev().find(|(s, _)| *s == seq).map(|(_, at)| *at)
     }
@@ -184,9 +184,9 @@ impl Rx {
 pub(super) struct Burst<'a> {
     /// Header and body of each datagram.
     pub pieces: &'a [(&'a [u8], &'a [u8])],
-    /// Bytes of each datagram but the last.
+    /// Bytes of each datagram except the last.
     pub size: usize,
-    /// Traffic class of all of them.
+    /// Traffic class of all datagrams.
     pub class: u8,
 }
 
@@ -197,7 +197,7 @@ impl Rx {
         self.last_request = Some(at);
     }
 
-    /// Whether a request's echo may be compared with a challenge: too seldom for an attacker to guess it.
+    /// True if a request's echo may be compared with a challenge: rarely enough to prevent guessing.
     fn may_compare(&self, at: Time) -> bool {
         let soon = |last: Time| at.since(last) < CHALLENGE_GAP;
         self.requests < CHALLENGE_FREE || !self.last_request.is_some_and(soon)
@@ -205,13 +205,13 @@ impl Rx {
 }
 
 impl Path {
-    /// What flows that take this path are bound to.
+    /// The binding of flows that take this path.
     pub(super) fn bound(&self) -> Bound {
         Bound { slot: self.slot, cookie: self.config.rx_cookie }
     }
 
-    /// Takes the source of a request, before the request is counted, as the path's endpoint if it is the endpoint
-    /// already or echoes its challenge. Otherwise returns the challenge that it must echo first.
+    /// Accepts the source of a request as the path's endpoint, before the request is counted, if it already is the
+    /// endpoint or if it echoes its challenge. Otherwise returns the challenge that it must echo first.
     pub(super) fn learn_endpoint(
         &self,
         rx: &Rx,
@@ -230,13 +230,13 @@ impl Path {
         None
     }
 
-    /// What stands for t_Ss in answers to a source that has not yet shown that it receives them. It lies ahead of the
-    /// clock, so that neither end takes it for a stamp, and another one follows after 18 minutes.
+    /// The value that replaces t_Ss in answers to a source that has not yet proved that it receives them. It lies
+    /// ahead of the clock, so that neither end mistakes it for a stamp, and changes after 18 minutes.
     fn challenge(&self, source: &Endpoint, at: Time) -> u32 {
         let epoch = (at.0 / 1_000) >> CHALLENGE_BITS;
         let unknown = self.state.secret.hash_one((source.remote, epoch)) as u32;
         let base = (epoch as u32).wrapping_add(1) << CHALLENGE_BITS;
-        // Zero says that there is no echo.
+        // Zero would mean that there is no echo.
         base.wrapping_add(unknown & ((1 << CHALLENGE_BITS) - 1)).max(1)
     }
 
@@ -252,22 +252,22 @@ impl Path {
         }
     }
 
-    /// Whether its packets are UPMT's own.
+    /// True if the path uses UPMT's own packets.
     pub(super) fn is_upmt(&self) -> bool {
         self.config.probing.encapsulation == Encapsulation::Upmt
     }
 
-    /// Bytes in front of the inner packet of data.
+    /// Bytes before the inner packet of data.
     pub(super) fn header_len(&self) -> usize {
         if self.is_upmt() { 0 } else { Header::LEN }
     }
 
-    /// The host's number of the path, which is its slot and tunnel index there.
+    /// The host's number for the path, which is its slot and tunnel index there.
     fn number(&self, role: Role) -> u32 {
         if role == Role::Host { self.slot } else { self.config.tx_index }
     }
 
-    /// A probe by itself; `None` while the inner address of the host is not known.
+    /// A probe on its own; `None` while the host's inner address is unknown.
     pub(super) fn upmt_probe(
         &self,
         kind: ProbeKind,
@@ -281,8 +281,8 @@ impl Path {
         Some(ProbePacket { host, anchor, path, response, flagged, probe }.emit())
     }
 
-    /// What stands before and behind an inner packet (in two parts) on which a probe rides: one byte that replaces
-    /// the packet's first byte, and the trailer.
+    /// The bytes around an inner packet (in two parts) on which a probe rides: one byte that replaces the packet's
+    /// first byte, and the trailer.
     pub(super) fn upmt_ride(
         &self,
         role: Role,
@@ -295,24 +295,25 @@ impl Path {
         Some((RIDE_VERSION << 4 | first & 15, trailer.emit()))
     }
 
-    /// Data leave. Returns whether the driver must look at this path.
+    /// Handles departing data. Returns whether the driver must check this path.
     pub(super) fn data_left(&self, role: Role, now: Time) -> bool {
         role == Role::Host && self.state.data.left(now) && self.config.probing.follows_use
     }
 
-    /// Data arrived. Returns whether the driver must look at this path.
+    /// Handles arriving data. Returns whether the driver must check this path.
     pub(super) fn data_came(&self, role: Role, at: Time, stated: u8) -> bool {
         self.state.data.heard(at);
         role == Role::Host && self.state.data.came(at, stated) && self.config.probing.follows_use
     }
 
-    /// What a reading says about data.
+    /// The part of a reading that concerns data.
     fn traffic(&self) -> Traffic {
         let bytes = lock(&self.state.tx).bytes + lock(&self.state.rx).bytes;
         self.state.data.traffic(bytes)
     }
 
-    /// What was sent on a path with rides, and the data of one in question.
+    /// A reading without measurements: the packets sent on a path with rides, and the data of a path whose detection
+    /// follows use.
     pub(super) fn reading(&self) -> Option<Reading> {
         let probing = &self.config.probing;
         let reading = || lock(&self.state.tx).rides.reading(monotonic());
@@ -320,7 +321,7 @@ impl Path {
             .then(|| Reading { traffic: self.traffic(), ..reading() })
     }
 
-    /// Where to send, and with which socket.
+    /// The destination, and the socket to send with.
     pub(super) fn route(&self) -> Option<(&Socket, Endpoint)> {
         self.route_to(*lock(&self.state.endpoint))
     }
@@ -355,7 +356,7 @@ impl Path {
                     left = &[];
                 }
                 Err(error) if gso_refused(&error) => {
-                    // Refused only for its size, or is there no segmentation here at all?
+                    // Check whether only the size was refused, or whether there is no segmentation here at all.
                     if send_one(self, socket, &endpoint, left[0], burst.class, &mut tx, drops) {
                         socket.refuse_gso();
                         left = &left[1..];
@@ -375,7 +376,7 @@ impl Path {
         }
     }
 
-    /// Counters as the trait reports them.
+    /// Counters in the format of the trait.
     pub(super) fn counters(&self) -> PathCounters {
         let remote = lock(&self.state.endpoint).remote;
         let (tx_packets, tx_bytes) = {
@@ -421,8 +422,8 @@ fn vectors(pieces: &[(&[u8], &[u8])]) -> Vec<libc::iovec> {
     pieces.iter().flat_map(|(header, body)| [vector(header), vector(body)]).collect()
 }
 
-/// Errors with which kernels refuse to segment: a device without checksum offload (EIO), segments over
-/// the MTU or an unknown control message (EINVAL).
+/// Errors with which kernels refuse to segment: a device without checksum offload (EIO), segments that exceed the MTU
+/// or an unknown control message (EINVAL).
 fn gso_refused(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -470,7 +471,7 @@ mod tests {
     #[test]
     fn where_the_kernel_refuses_to_segment_each_datagram_is_sent_by_itself() {
         let (socket, receiver) = sockets();
-        // The kernel does not segment what it must not checksum.
+        // The kernel does not segment without checksums.
         let one = 1i32;
         // SAFETY: the value is an int, its size is given.
         let set = unsafe {
@@ -501,7 +502,7 @@ mod tests {
     #[test]
     fn a_path_whose_other_end_gets_all_in_one_piece_sends_each_datagram_by_itself() {
         let (socket, receiver) = sockets();
-        // This receiver takes an uncut super-packet and would show it as one datagram.
+        // This receiver accepts an unsegmented super-packet and would return it as one datagram.
         let one = 1i32;
         // SAFETY: the value is an int, its size is given.
         let set = unsafe {

@@ -1,4 +1,4 @@
-//! Sending probes: what is stamped and counted at the instant of sending.
+//! Sending probes: stamps and counts at the instant of sending.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use crate::drops::{Drops, reason};
 use crate::sync::lock;
 use crate::{ProbeKind, ProbeOrder, Role};
 
-/// An answer that is due.
+/// An answer to send.
 pub(super) struct Answer {
     pub path: Arc<Path>,
     pub response: Pending,
 }
 
-/// Sends the answer to a request, or keeps it for a ride.
+/// Sends the answer to a request, or holds it for a ride.
 pub(super) fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
     let Answer { path, response } = answer;
     let probing = &path.config.probing;
-    // The asking host waits for this answer, and what rides counts.
+    // The sender of a question waits for its answer, and rides always count.
     let waits = probing.rides && !response.question && (response.rode || !probing.follows_use);
     let at_once = if waits { path.hold(response, waiting) } else { vec![response] };
     at_once.iter().for_each(|response| send_response(&path, response, drops));
 }
 
-/// Sends a response by itself.
+/// Sends a response on its own.
 pub(super) fn send_response(path: &Path, response: &Pending, drops: &Drops) {
     let to = response.elsewhere.map(|(endpoint, _)| endpoint);
     let head = Head { k: response.k, report: false, question: response.question, age: 0 };
@@ -62,8 +62,8 @@ pub(super) fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     });
 }
 
-/// Sends a test of the path's packet size, or the answer to one, with this traffic class. A packet that the interface
-/// refuses counts as lost, like one that the network drops.
+/// Sends a packet size test, or the answer to one, with this traffic class. A packet that the interface refuses
+/// counts as lost, like one that the network drops.
 pub(super) fn send_size(path: &Path, size: Size, class: u8) {
     let Some((socket, endpoint)) = path.route().filter(|_| !path.is_upmt()) else { return };
     let header = Header { packet_type: PacketType::Size, age: 0, ..path.data_header(0) };
@@ -75,19 +75,19 @@ pub(super) fn send_size(path: &Path, size: Size, class: u8) {
     }
 }
 
-/// What the header of a probe says.
+/// Fields of a probe's header.
 struct Head {
     k: u8,
-    /// A request is a report.
+    /// A request: it is a report.
     report: bool,
-    /// A request is a question, or a response answers one: the packet does not count.
+    /// A request that is a question, or a response that answers one: the packet does not count.
     question: bool,
-    /// Of a request.
+    /// Age stated by a request.
     age: u8,
 }
 
-/// Sends one probe, to the path's endpoint if none is given; `fill` completes it from the sending side, the count of
-/// sent packets (itself included if it counts) and the time.
+/// Sends one probe, to the path's endpoint unless another is given. `fill` completes it from the sending side, the
+/// count of sent packets (including this one if it counts) and the time.
 fn send(
     path: &Path,
     to: Option<Endpoint>,
@@ -101,7 +101,7 @@ fn send(
         return;
     };
     let Head { k, report, age, .. } = head;
-    // UPMT's packets cannot say it; their paths have fixed K and T_KA, and no questions.
+    // UPMT's packets have no field for questions; their paths have fixed K and T_KA, and no questions.
     let question = head.question && kind != ProbeKind::Unsolicited && !path.is_upmt();
     let mark = |flag: u8, set: bool| if set { flag } else { 0 };
     let (packet_type, flags) = match kind {

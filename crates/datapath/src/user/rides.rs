@@ -1,9 +1,9 @@
-//! Probes that ride on data packets (Salsano et al. 2018, section 5.3). The rules stand in
+//! Probes that ride on data packets (Salsano et al. 2018, section 5.3). The rules are in
 //! `docs/wire/tunnel-and-probe.md`, "Rides".
 //!
-//! A host's requests are numbered here, those that the daemon orders included, and carry the echoes that
-//! the last response left in [`Rx`](super::path::Rx). A machine that asks for requests learns of the
-//! others by [`Reading`](segue_keepalive::Reading)s.
+//! A host's requests, including those that the daemon orders, are numbered here, and carry the echoes that the last
+//! response left in [`Rx`](super::path::Rx). The machine that orders requests learns of the others from
+//! [`Reading`](segue_keepalive::Reading)s.
 
 mod state;
 
@@ -25,14 +25,14 @@ use crate::sync::lock;
 use state::{Held, Mtu};
 pub(super) use state::{Pending, Rides, Waiting};
 
-/// How long the kernel's word on a path's MTU is believed.
+/// How long the kernel's MTU of a path is reused.
 const MTU_FOR: Span = Span::from_secs(10);
-/// IP and UDP headers outside, by family.
+/// Bytes of the outer IP and UDP headers, by family.
 const OUTER: [usize; 2] = [28, 48];
 
 impl Path {
-    /// The first of these packets that should carry a probe. `lengths` has the inner length of each, `None` for one
-    /// cut from a super-packet.
+    /// The first of these packets that should carry a probe. `lengths` has the inner length of each packet, `None`
+    /// for one cut from a super-packet.
     pub(super) fn carrier(
         &self,
         role: Role,
@@ -53,8 +53,8 @@ impl Path {
         tx.rides.due(role, now, self.config.probing.t_ka).then_some(at)
     }
 
-    /// Sends an inner packet (in two parts) with a probe in front, if one is still due. False if the
-    /// packet has not left.
+    /// Sends an inner packet (in two parts) with a probe in front, if one is still due. False if the packet has not
+    /// left.
     pub(super) fn send_ride(
         &self,
         role: Role,
@@ -135,9 +135,9 @@ impl Path {
         }
     }
 
-    /// Holds a response back for a ride if packets that could carry it leave, for at most T_KA and
-    /// [`HELD_AT_MOST_MS`]. Returns what to send at once: the response if it is not held, and one that was still
-    /// held.
+    /// Holds a response back for a ride if departing packets could carry it, for at most T_KA, and at most
+    /// [`HELD_AT_MOST_MS`] where detection follows use. Returns the responses to send at once: this one if it is
+    /// not held, and a previous one that was still held.
     pub(super) fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
         let mut tx = lock(&self.state.tx);
         let now = monotonic();
@@ -161,14 +161,14 @@ impl Path {
         at_once
     }
 
-    /// Takes the response that has waited long enough.
+    /// Takes the held response if its time is up.
     fn take_overdue(&self, now: Time) -> Option<Pending> {
         let mut tx = lock(&self.state.tx);
         tx.rides.held.take_if(|held| held.until <= now).map(|held| held.response)
     }
 }
 
-/// A packet in two parts: without its first byte, and that byte.
+/// Splits a packet in two parts into the rest and its first byte.
 fn split_first<'a>((head, body): (&'a [u8], &'a [u8])) -> ((&'a [u8], &'a [u8]), Option<u8>) {
     match (head, body) {
         ([first, head @ ..], body) | (head @ [], [first, body @ ..]) => {
@@ -178,7 +178,7 @@ fn split_first<'a>((head, body): (&'a [u8], &'a [u8])) -> ((&'a [u8], &'a [u8]),
     }
 }
 
-/// Sends the responses that no packet took along in time; when the next will be due.
+/// Sends the responses that found no ride in time; returns when the next one is due.
 pub(super) fn sweep(
     core: &Mutex<Core>,
     waiting: &Waiting,

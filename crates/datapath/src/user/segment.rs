@@ -1,5 +1,5 @@
-//! What the TUN device hands over, and how it becomes packets of the wire: the virtio network header,
-//! checksums left open and super-packets (TCP and UDP segmentation offload). Pure.
+//! Packets from the TUN device, and their conversion to packets on the wire: the virtio network header, incomplete
+//! checksums and super-packets (TCP and UDP segmentation offload). Pure.
 
 use segue_wire::DropReason;
 
@@ -13,32 +13,32 @@ pub(super) const PSH: u8 = 8;
 pub(super) const ACK: u8 = 16;
 pub(super) const CWR: u8 = 128;
 
-/// The header in front of each packet on the TUN descriptor: `struct virtio_net_hdr` in the machine's
-/// byte order (Virtual I/O Device 1.2, section 5.1.6).
+/// The header before each packet on the TUN descriptor: `struct virtio_net_hdr` in the machine's byte order
+/// (Virtual I/O Device 1.2, section 5.1.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
-    /// What is known of the checksums: [`VnetHeader::NEEDS_CSUM`], [`VnetHeader::DATA_VALID`].
+    /// State of the checksums: [`VnetHeader::NEEDS_CSUM`], [`VnetHeader::DATA_VALID`].
     pub flags: u8,
-    /// How to cut the packet.
+    /// How to segment the packet.
     pub gso_type: u8,
-    /// Bytes of all headers, a hint.
+    /// Bytes of all headers, as a hint.
     pub hdr_len: u16,
-    /// Bytes of payload in each packet.
+    /// Bytes of payload in each segment.
     pub gso_size: u16,
-    /// Where the checksum begins, in bytes from the IP header.
+    /// Start of the checksummed bytes, relative to the IP header.
     pub csum_start: u16,
-    /// Where to write it, in bytes from there.
+    /// Offset of the checksum field from there.
     pub csum_offset: u16,
 }
 
 impl VnetHeader {
     /// Length in bytes.
     pub const LEN: usize = 10;
-    /// The checksum at `csum_start + csum_offset` covers the rest of the packet and must be finished.
+    /// The checksum at `csum_start + csum_offset` covers the rest of the packet and must be completed.
     pub(crate) const NEEDS_CSUM: u8 = 1;
-    /// The checksums of the packet are known to be right.
+    /// The checksums of the packet are known to be correct.
     pub(crate) const DATA_VALID: u8 = 2;
-    /// One packet.
+    /// A single packet.
     pub const GSO_NONE: u8 = 0;
     /// TCP over IPv4.
     pub(crate) const GSO_TCPV4: u8 = 1;
@@ -46,10 +46,10 @@ impl VnetHeader {
     pub(crate) const GSO_TCPV6: u8 = 4;
     /// UDP datagrams.
     pub(crate) const GSO_UDP_L4: u8 = 5;
-    /// The first segment carries CWR, the others must not.
+    /// The first segment carries CWR; the others must not.
     pub(crate) const GSO_ECN: u8 = 0x80;
 
-    /// Reads the header in front of `bytes` and returns what follows.
+    /// Reads the header at the start of `bytes` and returns the rest.
     pub fn split(bytes: &[u8]) -> Option<(VnetHeader, &[u8])> {
         let (h, rest) = bytes.split_first_chunk::<{ VnetHeader::LEN }>()?;
         let word = |i: usize| u16::from_ne_bytes([h[i], h[i + 1]]);
@@ -64,7 +64,7 @@ impl VnetHeader {
         Some((header, rest))
     }
 
-    /// The header's bytes.
+    /// The header as bytes.
     pub fn emit(&self) -> [u8; VnetHeader::LEN] {
         let mut bytes = [0; VnetHeader::LEN];
         bytes[0] = self.flags;
@@ -77,15 +77,15 @@ impl VnetHeader {
     }
 }
 
-/// How to cut a packet from the TUN device. [`Cut::new`] makes it after every check, so [`Cut::apply`] cannot fail.
+/// How to segment a packet from the TUN device. All checks are done in [`Cut::new`], so [`Cut::apply`] cannot fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     kind: CutKind,
-    /// Number of packets of the wire.
+    /// Number of packets on the wire.
     pub count: u32,
-    /// Bytes of those packets together.
+    /// Total bytes of these packets.
     pub bytes: usize,
-    /// Bytes of each; the last may be shorter.
+    /// Bytes of each packet; the last may be shorter.
     pub size: usize,
 }
 
@@ -97,7 +97,7 @@ enum CutKind {
 }
 
 impl Cut {
-    /// Decides how to cut `packet` (an IP packet whose own length fits).
+    /// Decides how to segment `packet`, an IP packet whose length field has been checked.
     ///
     /// # Errors
     /// [`DropReason::InnerPacket`] if the virtio header does not fit the packet.
@@ -147,13 +147,13 @@ impl Cut {
         })
     }
 
-    /// Gives each packet in order, with right lengths and checksums, as its finished headers and the
+    /// Calls `each` for every packet in order, with correct lengths and checksums: its completed headers and the
     /// range of `packet` that follows them.
     pub fn apply(&self, packet: &mut [u8], mut each: impl FnMut(&[u8], std::ops::Range<usize>)) {
         match self.kind {
             CutKind::Whole => each(&[], 0..packet.len()),
             CutKind::Finish { start, at } => {
-                // The field holds the pseudo-header's sum, so this includes it.
+                // The field holds the pseudo-header's sum, so the total includes it.
                 let sum = !Sum::default().bytes(&packet[start..]).fold();
                 let sum = if sum == 0 && at - start == 6 { 0xffff } else { sum };
                 packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -176,10 +176,10 @@ impl Cut {
     }
 }
 
-/// A packet from the TUN device as packets of the wire, complete, each behind an empty virtio header.
+/// A packet from the TUN device as complete packets on the wire, each after an empty virtio header.
 ///
 /// # Errors
-/// As [`Cut::new`].
+/// As for [`Cut::new`].
 pub(crate) fn complete(vnet: &VnetHeader, packet: &[u8]) -> Result<Vec<Vec<u8>>, DropReason> {
     let cut = Cut::new(vnet, packet)?;
     let mut packet = packet.to_vec();
@@ -191,10 +191,10 @@ pub(crate) fn complete(vnet: &VnetHeader, packet: &[u8]) -> Result<Vec<Vec<u8>>,
     Ok(parts.iter().map(whole).collect())
 }
 
-/// Longest inner headers that are cut: IPv6 with extension headers, or IPv4 with options, and TCP.
+/// Longest inner headers of a super-packet: IPv6 with extension headers, or IPv4 with options, and TCP.
 const MAX_HEADER: usize = 256;
 
-/// Makes the headers of a super-packet those of its `i`-th segment.
+/// Turns the headers of a super-packet into those of its `i`-th segment.
 fn finish_segment(
     h: &mut [u8],
     transport: usize,

@@ -1,4 +1,4 @@
-//! How many flows each of an anchor's hosts may begin.
+//! Limits how many flows each of an anchor's hosts may begin.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use segue_clock::{Span, Time};
 use crate::paid::Paid;
 use crate::{FLOW_PACE, FLOWS_AT_ONCE};
 
-/// By inner address; a host has one for each family.
+/// Flow quotas by inner address; a host has one address per family.
 #[derive(Default)]
 pub(super) struct Shares {
-    /// When all flows so far would have begun at the pace.
+    /// Virtual time of the last flow of each address, if flows were paced.
     paid: Paid,
 }
 
 impl Shares {
-    /// Whether one more flow from this address is within its share; counts it if so.
+    /// True if another flow from this address is within its quota; the flow is then counted.
     pub(super) fn take(&mut self, from: IpAddr, now: Time) -> bool {
         const AHEAD: Span = Span(FLOW_PACE.0 * FLOWS_AT_ONCE as u64);
         let paid = self.paid.of(from, now);
@@ -55,7 +55,7 @@ mod tests {
         assert!((2_047..=2_049).contains(&at_its_pace), "{at_its_pace}");
     }
 
-    /// Two hosts have the address 10.8.0.1 in turn.
+    /// Two hosts have the address 10.8.0.1 one after the other.
     #[test]
     fn an_address_that_goes_and_comes_back_has_no_new_share_whoever_has_it() {
         let (address, owners) = (IpAddr::from([10, 8, 0, 1]), [7, 8]);
@@ -74,7 +74,7 @@ mod tests {
         let lab =
             DryRun::new(Role::Anchor, &owners.map(|owner| (owner, path(owner))), &[]).unwrap();
         let far = SocketAddr::from(([192, 0, 2, 1], 5005));
-        // Returns how many of that many flows begin.
+        // Returns how many of these flows begin.
         let begin = |owner: u32, flows: std::ops::Range<u32>| {
             let head = Header::new(PacketType::Data, 0, owner, owner.into());
             let begins = |n: &u32| {

@@ -1,4 +1,4 @@
-//! What the threads and the owner of the datapath share.
+//! State shared by the threads and the owner of the datapath.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,10 +22,10 @@ use crate::{DatapathError, EventSink, Reach, Role, Via};
 /// Most inner addresses.
 const MAX_INNER: usize = 1 << 20;
 
-/// What the threads and the owner share.
+/// State shared by the threads and the owner.
 pub(super) struct Shared {
     pub(super) role: Role,
-    /// Of the TUN device, in bytes.
+    /// MTU of the TUN device in bytes.
     pub(super) tun_mtu: usize,
     pub(super) sink: EventSink,
     pub(super) core: Mutex<Core>,
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     pub(super) wake_ingress: tun::Wake,
     /// An anchor's sockets; empty at a host, whose sockets belong to its paths.
     pub(super) anchor: Vec<Arc<Socket>>,
-    /// Sockets of paths, including those about to be closed, which a new path takes over.
+    /// Sockets of paths, including those about to be closed, which a new path can take over.
     pub(super) opened: Mutex<Vec<Weak<Socket>>>,
     /// Responses that wait for a ride.
     pub(super) waiting: Waiting,
@@ -51,7 +51,7 @@ pub(super) struct Core {
     pub(super) flows: FlowTable,
     pub(super) shares: Shares,
     pub(super) misses: Misses,
-    /// How to tell packets without an index apart.
+    /// Identifies the paths of packets without an index.
     pub(super) upmt: upmt::UpmtPaths,
 }
 
@@ -60,7 +60,7 @@ impl Core {
         self.paths.get(slot as usize)?.as_ref()
     }
 
-    /// What an address has paid for flows stays with it, even when its host changes.
+    /// Sets the owner of an address. The address keeps its used flow quota, even if its host changes.
     pub(super) fn set_inner(&mut self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
         if self.inner.len() >= MAX_INNER && !self.inner.contains_key(&address) {
             return Err(DatapathError::Full { what: "inner address" });
@@ -73,8 +73,8 @@ impl Core {
         self.inner.remove(&address);
     }
 
-    /// Whether the anchor's settings let a host begin a flow. A pool address without a host counts as another host's:
-    /// the flow would still stand when that host comes.
+    /// True if the anchor's settings permit a host to begin a flow. A pool address without a host is treated like
+    /// another host's: the flow would still exist once a host gets the address.
     pub(super) fn may_begin(&self, key: &FlowKey) -> bool {
         let owner = self.inner.get(&key.dst).copied();
         let of_pool = self.pools.iter().any(|pool| pool.contains(key.dst));

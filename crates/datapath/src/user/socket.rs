@@ -1,5 +1,5 @@
-//! The outer UDP sockets: batches, segmentation and coalescing by the kernel, source addresses, and
-//! kernel stamps in both directions.
+//! The outer UDP sockets: batches, segmentation and coalescing by the kernel, source addresses, and kernel timestamps
+//! in both directions.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -15,11 +15,11 @@ use super::control::{self, Received, Writer};
 use crate::option;
 use crate::sync::lock;
 
-/// Datagrams (each may stand for many) taken from the kernel in one call.
+/// Most datagrams received in one call (each may consist of several).
 pub(super) const BATCH: usize = 32;
 /// Longest datagram.
 const MAX_DATAGRAM: usize = 65_536;
-/// Receive buffer in bytes: some milliseconds at 10 Gbit/s.
+/// Receive buffer in bytes: some milliseconds of traffic at 10 Gbit/s.
 const RECEIVE_BUFFER: i32 = 8 << 20;
 /// How long a sender waits for room in the socket, in milliseconds.
 const SEND_WAIT_MS: i32 = 10;
@@ -30,30 +30,30 @@ pub(super) struct Socket {
     bound: SocketAddr,
     ifindex: u32,
     gso: AtomicBool,
-    /// Never sends: the kernel tells MTUs to connected sockets only.
+    /// Never sends: the kernel reports MTUs only for connected sockets.
     asker: Mutex<socket2::Socket>,
 }
 
-/// Where a datagram goes, and from where.
+/// Destination and source of a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Endpoint {
-    /// The other end.
+    /// The remote end.
     pub remote: Option<SocketAddr>,
     /// Source address; `None` leaves it to the socket.
     pub local: Option<IpAddr>,
-    /// Interface of a link-local source, else 0.
+    /// Interface of a link-local source, otherwise 0.
     pub ifindex: u32,
 }
 
 impl Socket {
-    /// Opens and binds a socket. `ifindex` 0 is any interface, `mark` 0 none. If an option that needs a capability is
-    /// refused (interface, mark, buffer), the socket works without it.
+    /// Opens and binds a socket. `ifindex` 0 means any interface, `mark` 0 means no mark. If an option that requires
+    /// a capability is refused (interface, mark, buffer), the socket works without it.
     pub(super) fn open(bound: SocketAddr, ifindex: u32, mark: u32) -> io::Result<Socket> {
         let domain = Domain::for_address(bound);
         let new = || socket2::Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP));
         let (inner, asker) = (new()?, new()?);
         if ifindex != 0 {
-            // A path that is set up again may meet its predecessor, which is about to be closed.
+            // A path that is set up again may meet its predecessor's socket, which is about to be closed.
             inner.set_reuse_address(true)?;
             if let Err(error) = bind_to_interface(&inner, ifindex) {
                 tracing::info!(ifindex, %error, "not bound to the interface, by source address only");
@@ -67,7 +67,8 @@ impl Socket {
             tracing::info!(mark, %error, "outer packets carry no mark");
         }
         let fd = inner.as_raw_fd();
-        // Nothing is fragmented. Sizes are tested; a router's word decides nothing, since an attacker could forge it.
+        // Packets are never fragmented. Their size is tested; a router's report is ignored, because an attacker could
+        // forge it.
         if bound.is_ipv6() {
             inner.set_only_v6(true)?;
             option::set(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
@@ -89,7 +90,7 @@ impl Socket {
             let _ = option::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);
         }
         let _ = option::set(&fd, libc::SOL_UDP, libc::UDP_GRO, 1);
-        // Each send asks for its transmit stamp; this option only lets the kernel report stamps.
+        // Each send requests its transmit timestamp; this option only lets the kernel report timestamps.
         let stamps = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
         let _ = option::set(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps as i32);
         inner.bind(&bound.into())?;
@@ -98,17 +99,17 @@ impl Socket {
         Ok(Socket { inner, bound, ifindex, gso, asker })
     }
 
-    /// Whether a path with these parameters can share the socket.
+    /// True if a path with these parameters can share the socket.
     pub(super) fn serves(&self, bound: SocketAddr, ifindex: u32) -> bool {
         (self.bound, self.ifindex) == (bound, ifindex)
     }
 
-    /// Whether the socket can reach `remote`'s family.
+    /// True if the socket supports `remote`'s family.
     pub(super) fn same_family(&self, remote: SocketAddr) -> bool {
         self.bound.is_ipv6() == remote.is_ipv6()
     }
 
-    /// Whether the kernel segments for this socket.
+    /// True if the kernel segments for this socket.
     pub(super) fn gso(&self) -> bool {
         self.gso.load(Ordering::Relaxed)
     }
@@ -120,7 +121,7 @@ impl Socket {
     }
 
     /// Sends one buffer, which the kernel cuts into datagrams of `segment` bytes if given; waits briefly for room.
-    /// `class` is DSCP and ECN of the outer header; `stamp` asks for a transmit stamp in the error queue.
+    /// `class` is DSCP and ECN of the outer header; `stamp` requests a transmit timestamp in the error queue.
     pub(super) fn send(
         &self,
         to: &Endpoint,
@@ -180,7 +181,7 @@ impl Socket {
         }
     }
 
-    /// The MTU of the route to a remote end as the kernel knows it, IP header included.
+    /// The kernel's MTU of the route to a remote end, including the IP header.
     pub(super) fn mtu(&self, remote: SocketAddr) -> Option<usize> {
         let asker = lock(&self.asker);
         asker.connect(&remote.into()).ok()?;
@@ -208,7 +209,7 @@ impl Socket {
         self.inner.as_raw_fd()
     }
 
-    /// Takes the pending transmit stamps: the tail of each looped datagram and its stamp (time of day in
+    /// Reads the pending transmit timestamps: the tail of each looped datagram and its timestamp (time of day in
     /// nanoseconds).
     pub(super) fn drain_errors(&self, mut each: impl FnMut(&[u8], u64)) {
         let mut data = [0u8; 512];
@@ -233,25 +234,25 @@ impl Socket {
     }
 }
 
-/// A datagram, or several of one size that the kernel put together.
+/// A datagram, or several of one size that the kernel merged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram {
     /// Outer source.
     pub from: SocketAddr,
-    /// What the kernel said.
+    /// The kernel's information about it.
     pub received: Received,
-    /// Which buffer of the batch holds it.
+    /// Index of its buffer in the batch.
     index: usize,
-    /// Bytes.
+    /// Length in bytes.
     len: usize,
 }
 
-/// Buffers for one call's worth of datagrams.
+/// Buffers for the datagrams of one call.
 pub(super) struct Batch {
     data: Vec<u8>,
     controls: Vec<control::Buffer>,
     names: Vec<libc::sockaddr_storage>,
-    /// What the last call gave.
+    /// The datagrams of the last call.
     pub datagrams: Vec<Datagram>,
 }
 
@@ -266,7 +267,7 @@ impl Batch {
         }
     }
 
-    /// Receives the waiting datagrams, at most [`BATCH`]; does not block.
+    /// Receives the pending datagrams, at most [`BATCH`]; does not block.
     pub(super) fn receive(&mut self, socket: &Socket) -> io::Result<()> {
         self.datagrams.clear();
         let chunks = self.data.chunks_exact_mut(MAX_DATAGRAM);
@@ -302,7 +303,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Carries congestion marks of outer headers into the packets of this batch.
+    /// Copies congestion marks of outer headers to the inner packets of this batch.
     pub(super) fn carry_congestion(&mut self) {
         for datagram in self.datagrams.iter().filter(|d| congested(d.received.class)) {
             let at = datagram.index * MAX_DATAGRAM;
@@ -319,7 +320,7 @@ impl Batch {
     }
 }
 
-/// Waits for an event on a descriptor; the next call shows the outcome.
+/// Waits for an event on a descriptor; the caller's next call shows the outcome.
 pub(super) fn wait(fd: RawFd, events: i16, timeout_ms: i32) {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one valid pollfd.

@@ -1,4 +1,4 @@
-//! What arrived and has its path: checks and counts it, and says what follows.
+//! Arrivals whose path is known: checks and counts them, and collects the work that follows.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -22,56 +22,56 @@ use super::socket::Endpoint;
 use crate::sync::lock;
 use crate::{DatapathEvent, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
-/// Most time that reading both clocks takes without an interruption.
+/// Longest time that reading both clocks takes without an interruption.
 pub(super) const UNDISTURBED: Span = Span::from_micros(10);
 
-/// What one batch asks for once the tables are unlocked.
+/// The work of one batch that is done after the tables are unlocked.
 #[derive(Default)]
 pub(super) struct Work<'a> {
     pub packets: Vec<Cow<'a, [u8]>>,
     pub answers: Vec<Answer>,
-    /// Answers to tests of the packet size, and their traffic classes.
+    /// Answers to packet size tests, with their traffic classes.
     pub sizes: Vec<(Arc<Path>, Size, u8)>,
     pub events: Vec<DatapathEvent>,
 }
 
-/// A datagram's circumstances.
+/// Metadata of a datagram.
 #[derive(Clone, Copy)]
 pub(super) struct Arrival {
     pub from: SocketAddr,
     pub endpoint: Endpoint,
     pub at: Time,
     pub kernel_stamp: bool,
-    /// How far `at` may be off: by the conversion between clocks of a kernel stamp, or by all the time since
-    /// this thread last had nothing to do.
+    /// Possible error of `at`: the error of the clock conversion for a kernel timestamp, otherwise all the
+    /// time since this thread was last idle.
     pub error: Span,
     /// Traffic class of the outer header.
     pub class: u8,
-    /// Interface that it came by, 0 if not known.
+    /// Interface of arrival, 0 if unknown.
     pub ifindex: u32,
 }
 
-/// The path and the binding that the previous packet of the batch used; most packets repeat them.
+/// The path and the binding of the previous packet of the batch; most packets repeat them.
 #[derive(Default)]
 pub(super) struct Last {
     pub header: Option<([u8; Header::LEN], Arc<Path>)>,
     learned: Option<(FlowKey, Bound)>,
-    /// A flow, and its place in the table.
+    /// A flow, and its index in the table.
     counted: Option<(FlowKey, u32)>,
-    /// An inner address already checked on a path.
+    /// An inner address that has been checked on a path.
     admitted: Option<(IpAddr, u32)>,
 }
 
-/// What the header of data says of them.
+/// Fields of a data packet's header.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
-    /// How long ago their sender heard this end ([`segue_wire::age`]).
+    /// How long ago the sender heard this end ([`segue_wire::age`]).
     pub age: u8,
     /// Only this direction of the flow has moved.
     pub one_way: bool,
 }
 
-/// Takes in the packets of one batch.
+/// Processes the packets of one batch.
 pub(super) struct Intake<'s, 'a> {
     pub shared: &'s Shared,
     pub core: &'s mut Core,
@@ -84,7 +84,7 @@ impl<'s, 'a> Intake<'s, 'a> {
         Intake { shared, core, last: Last::default(), work: Work::default() }
     }
 
-    /// Data of a path.
+    /// Processes data of a path.
     pub(super) fn data(
         &mut self,
         path: &Path,
@@ -95,7 +95,7 @@ impl<'s, 'a> Intake<'s, 'a> {
         let inner = Inner::parse(&body);
         let packets = coalesce::packets_in(&body, self.shared.tun_mtu);
         {
-            // Counted even if refused below: it was not lost.
+            // Counted even if it is refused below, because it was not lost.
             let mut rx = lock(&path.state.rx);
             rx.packets = rx.packets.wrapping_add(packets);
             rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
@@ -116,7 +116,7 @@ impl<'s, 'a> Intake<'s, 'a> {
         }
         let back = (inner.key.reversed(), path.bound());
         if !host && self.last.learned != Some(back) {
-            // A packet that goes on, or answers, has a binding.
+            // Packets of flows in progress, and replies, have a binding.
             let begins = self.core.flows.bound(&back.0).is_none();
             if begins && !self.core.may_begin(&inner.key) {
                 return Err(DropReason::NotAllowed);
@@ -145,14 +145,14 @@ impl<'s, 'a> Intake<'s, 'a> {
     }
 }
 
-/// A probe with a valid form.
+/// A well-formed probe.
 pub(super) struct Take<'a> {
     pub path: &'a Arc<Path>,
     pub arrival: &'a Arrival,
-    /// Of a path with UPMT's packets: one that says the same.
+    /// The header; for a path with UPMT packets, an equivalent one.
     pub header: &'a Header,
     pub probe: Probe,
-    /// It came by itself: the packet has not been counted yet.
+    /// The probe came on its own, so its packet has not been counted yet.
     pub alone: bool,
 }
 
@@ -218,7 +218,7 @@ impl Take<'_> {
         rx.packets = rx.packets.wrapping_add(u32::from(self.alone && !self.is_question()));
     }
 
-    /// It is a question, or the answer to one; neither counts.
+    /// True for a question or the answer to one; neither counts.
     fn is_question(&self) -> bool {
         match self.header.packet_type {
             PacketType::Request => self.header.flags & REQUEST_QUESTION != 0,

@@ -1,4 +1,5 @@
-//! What data show about a path: that it is used, that it lives, and when its other end heard this one.
+//! Information from data packets about a path: that it is used, that it works, and when the other end
+//! last heard this one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -6,24 +7,25 @@ use segue_clock::Time;
 use segue_keepalive::{SILENCE, Traffic};
 use segue_wire::age;
 
-/// Of one path; times in nanoseconds, zero for never. Written by the threads that carry packets.
+/// The state of one path. Times are in nanoseconds, zero for never. Written by the threads that carry
+/// packets.
 #[derive(Default)]
 pub(super) struct Data {
     sent_at: AtomicU64,
     received_at: AtomicU64,
     heard_back: AtomicU64,
-    /// When anything valid arrived.
+    /// When anything valid last arrived.
     heard_at: AtomicU64,
     received: AtomicU32,
 }
 
 impl Data {
-    /// Anything valid arrived.
+    /// Records that something valid arrived.
     pub(super) fn heard(&self, at: Time) {
         self.heard_at.fetch_max(at.0, Ordering::Relaxed);
     }
 
-    /// The age that data state now.
+    /// The age that data packets state at `now`.
     pub(super) fn age(&self, now: Time) -> u8 {
         match self.heard_at.load(Ordering::Relaxed) {
             0 => 0,
@@ -31,14 +33,14 @@ impl Data {
         }
     }
 
-    /// Data left; whether they follow a silence.
+    /// Records departing data; true if they follow a silence.
     pub(super) fn left(&self, now: Time) -> bool {
         let arrived = self.received_at.load(Ordering::Relaxed);
         let before = self.sent_at.swap(now.0, Ordering::Relaxed).max(arrived);
         now > Time(before) + SILENCE
     }
 
-    /// A packet arrived, which stated this age; whether it follows a silence.
+    /// Records an arriving packet that stated this age; true if it follows a silence.
     pub(super) fn came(&self, at: Time, stated: u8) -> bool {
         let left = self.sent_at.load(Ordering::Relaxed);
         let before = self.received_at.fetch_max(at.0, Ordering::Relaxed).max(left);
@@ -49,7 +51,7 @@ impl Data {
         at > Time(before) + SILENCE
     }
 
-    /// What a reading says about data, of which there were so many bytes.
+    /// The part of a reading that concerns data; `bytes` is their number of bytes.
     pub(super) fn traffic(&self, bytes: u64) -> Traffic {
         let instant =
             |at: &AtomicU64| Some(at.load(Ordering::Relaxed)).filter(|at| *at > 0).map(Time);

@@ -9,10 +9,10 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 use super::segment::VnetHeader;
 use crate::{DatapathError, Role, Setup};
 
-/// Longest packet with its virtio header.
+/// Longest packet, including its virtio header.
 pub(super) const MAX_READ: usize = VnetHeader::LEN + 65_536;
 
-/// Makes the device, with offloads, up and non-blocking.
+/// Creates the device, with offloads, up and non-blocking.
 pub(super) fn open(setup: &Setup) -> Result<SyncDevice, DatapathError> {
     let kernel = |what| move |source| DatapathError::Kernel { what, source };
     let mtu = u16::try_from(setup.tun_mtu).map_err(|_| DatapathError::Kernel {
@@ -26,8 +26,8 @@ pub(super) fn open(setup: &Setup) -> Result<SyncDevice, DatapathError> {
         .enable(false)
         .build_sync()
         .map_err(|source| DatapathError::of_device(&setup.tun_name, source))?;
-    // Without a link-local address the kernel solicits no routers and reports no groups on a device
-    // that leads to hosts, not to a link. A kernel without IPv6 has no such setting.
+    // Without a link-local address the kernel sends no router solicitations and no group reports on a device that
+    // leads to hosts and not to a link. A kernel without IPv6 does not have this setting.
     let key = format!("net/ipv6/conf/{}/addr_gen_mode", setup.tun_name);
     if let Err(error) = segue_linux::link::sysctl(&key, "1") {
         tracing::debug!(%error, "the TUN device may get a link-local address");
@@ -42,9 +42,9 @@ pub(super) fn open(setup: &Setup) -> Result<SyncDevice, DatapathError> {
     Ok(device)
 }
 
-/// Lets the host's own TCP make super-packets that still fit one UDP datagram with a header for each segment, so that
-/// each leaves in one call. An anchor forwards super-packets made elsewhere: the kernel would have to cut larger ones
-/// itself, which costs more than a second call.
+/// Lets the host's own TCP create super-packets that, with a header for each segment, still fit one UDP datagram, so
+/// that each leaves in one call. An anchor forwards super-packets that were created elsewhere: the kernel would have
+/// to segment larger ones itself, which costs more than a second call.
 fn limit_segments(device: &SyncDevice, mtu: u32) -> io::Result<()> {
     let segments = (65_000 / (mtu + Header::LEN as u32)).clamp(1, 64);
     let index = device.if_index()?;
@@ -114,14 +114,14 @@ impl Wake {
         self.0.as_raw_fd()
     }
 
-    /// Ends the poll, the current one or the next.
+    /// Ends the current poll, or else the next one.
     pub(super) fn wake(&self) {
         let one = 1u64;
         // SAFETY: eight readable bytes, as an event descriptor wants them.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Makes the descriptor quiet again.
+    /// Resets the descriptor.
     pub(super) fn clear(&self) {
         let mut count = 0u64;
         // SAFETY: eight writable bytes, as an event descriptor wants them.

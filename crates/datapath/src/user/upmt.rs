@@ -1,6 +1,6 @@
-//! Paths with UPMT's own packets (`docs/wire/upmt.md`): which path a packet without index and cookie belongs to, and
-//! what a probe looks like there. Any host that can send from a path's addresses can speak for it: use such paths
-//! only on trusted networks.
+//! Paths with UPMT's own packets (`docs/wire/upmt.md`): finds the path of a packet without index and cookie, and
+//! builds probes. Any host that can send from a path's addresses can impersonate it, so use such paths only on
+//! trusted networks.
 
 mod paths;
 
@@ -20,13 +20,13 @@ use crate::sync::lock;
 use crate::{PathSetup, Role};
 pub(super) use paths::UpmtPaths;
 
-/// Length of the shortest packet that has a request, of either form.
+/// Length of the shortest packet with a request, in either form.
 pub(super) const SHORTEST: usize = 20 + Trailer::LEN;
 
-/// These packets have no header that could say anything.
+/// UPMT packets have no header with these fields.
 const UNSTATED: Head = Head { age: 0, one_way: false };
 
-/// Sets the inner addresses of a host's requests: its own, of the tunnel's family if it has one.
+/// Sets the inner addresses of a host's requests: the host's own, of the tunnel's family if possible.
 pub(super) fn address_requests(core: &Core, path: &Path) {
     let Some(remote) = path.config.remote.filter(|_| path.is_upmt()) else { return };
     let own =
@@ -34,8 +34,8 @@ pub(super) fn address_requests(core: &Core, path: &Path) {
     *lock(&path.state.ends) = own.map(|host| Ends { host: *host, anchor: remote.ip() });
 }
 
-/// The request in a datagram that has left, with the path's number. `packet` may begin with headers of lower layers,
-/// and must end where the datagram does.
+/// The request in a datagram that has left, with the path's number. `packet` may start with lower-layer headers, and
+/// must end with the datagram.
 pub(super) fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
     match Form::of(packet) {
         Form::Inner => {
@@ -53,12 +53,12 @@ pub(super) fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
     }
 }
 
-/// Whether to read a packet as one of UPMT's: there are such paths, and it begins so.
+/// True if a packet should be parsed as UPMT: there are such paths, and it starts like one.
 pub(super) fn concerns(core: &Core, packet: &[u8]) -> bool {
     !core.upmt.slots.is_empty() && Form::of(packet) != Form::Other
 }
 
-/// Checks one packet of UPMT's form and takes it in.
+/// Checks one UPMT packet and processes it.
 pub(super) fn take<'a>(
     intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
@@ -124,7 +124,7 @@ fn take_ride<'a>(
     let flags = report | if trailer.response { RIDE_RESPONSE } else { 0 };
     let k = path.config.probing.k;
     let header = Header { packet_type: PacketType::Ride, flags, k, age: 0, index: 0, cookie: 0 };
-    // It counts the packet, once for both parts.
+    // Counts the packet, once for both parts.
     let data = intake.data(&path, arrival, Cow::Owned(whole), UNSTATED);
     let take = Take { path: &path, arrival, header: &header, probe: trailer.probe, alone: false };
     let ends =
@@ -135,7 +135,7 @@ fn take_ride<'a>(
     data
 }
 
-/// Takes a probe in. From a request, an anchor learns how to recognise the path's packets.
+/// Processes a probe. From a request, an anchor learns how to recognise the path's packets.
 fn finish(intake: &mut Intake<'_, '_>, take: &Take<'_>, ends: Ends) -> Result<(), DropReason> {
     let role = intake.shared.role;
     take.probe(role, &mut intake.work)?;
@@ -169,8 +169,8 @@ fn numbered(
     Ok(path.clone())
 }
 
-/// The path that a data packet came by. At a host, that path has the packet's addresses and interface. At an anchor,
-/// its last request came from there, and its host has the packet's inner address.
+/// The path on which a data packet arrived. At a host, the path with the packet's addresses and interface. At an
+/// anchor, the path whose last request came from the same source, and whose host has the packet's inner address.
 fn path_of(
     role: Role,
     core: &Core,
@@ -199,7 +199,7 @@ fn comes_by(path: &Path, arrival: &Arrival) -> bool {
     remote == Some(arrival.from) && same_local && same_interface
 }
 
-/// The inner packet of a ride with its own version.
+/// The inner packet of a ride with its version restored.
 fn restore(trailer: &Trailer, inner: &[u8]) -> Vec<u8> {
     let mut whole = inner.to_vec();
     if let Some(first) = whole.first_mut() {

@@ -4,17 +4,17 @@ use super::*;
 use crate::user::segment::{self, Cut};
 
 const GSO_SIZE: u16 = 500;
-/// Of the device; longer than the segments of these tests.
+/// MTU of the device; larger than the segments of these tests.
 const MTU: usize = 1456;
 
-/// Finished segments of one flow.
+/// Completed segments of one flow.
 fn segments(v6: bool, payload: usize) -> Vec<Vec<u8>> {
     let bytes: Vec<u8> = (0..payload).map(|i| (i * 7) as u8).collect();
     let packet = segment::tests::super_packet(v6, true, ACK | PSH, &bytes);
     segment::tests::cut(&segment::tests::vnet(v6, true, GSO_SIZE), &packet).unwrap()
 }
 
-/// What a coalescer writes for these packets.
+/// The output of a coalescer for these packets.
 fn coalesced(packets: &[Vec<u8>]) -> Vec<(VnetHeader, Vec<u8>)> {
     let mut written = Vec::new();
     let mut coalescer =
@@ -26,7 +26,7 @@ fn coalesced(packets: &[Vec<u8>]) -> Vec<(VnetHeader, Vec<u8>)> {
     written
 }
 
-/// Lets a packet's checksums fit what was changed in it.
+/// Corrects a packet's checksums after a change.
 fn repair(packet: &mut [u8]) {
     let vnet = VnetHeader {
         flags: VnetHeader::NEEDS_CSUM,
@@ -99,7 +99,7 @@ fn a_segment_with_a_wrong_checksum_is_left_to_the_kernel_to_refuse() {
 
 #[test]
 fn segments_that_differ_in_anything_but_position_are_not_merged() {
-    // Offset in an IPv4 packet and the bits to change there.
+    // Offset in an IPv4 packet, and the bits to change there.
     let changes: [(&str, usize, u8); 11] = [
         ("type of service", 1, 4),
         ("don't fragment", 6, 0x40),

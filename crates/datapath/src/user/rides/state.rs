@@ -1,4 +1,4 @@
-//! What a path knows of its rides, and the responses that wait for one.
+//! The state of a path's rides, and the responses that wait for one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,17 +13,18 @@ use crate::Role;
 
 /// A response that has not been sent yet.
 pub(crate) struct Pending {
-    /// K of the request, which is repeated.
+    /// K of the request, which the response repeats.
     pub k: u8,
     /// The request's fields, and `r`.
     pub probe: Probe,
     /// t_Rs.
     pub received_at: Time,
-    /// Its request rode.
+    /// The request rode.
     pub rode: bool,
-    /// Its request was a question: neither of them counts.
+    /// The request was a question: neither it nor the response counts.
     pub question: bool,
-    /// It goes to this address, not to the path's endpoint, with this challenge for t_Ss.
+    /// The response goes to this address instead of the path's endpoint, with this challenge for
+    /// t_Ss.
     pub elsewhere: Option<(Endpoint, u32)>,
 }
 
@@ -44,34 +45,34 @@ pub(crate) struct Rides {
     pub sent: u32,
     pub(super) rode: u32,
     pub(super) last_sent: Option<Time>,
-    /// Host: when the last request left by itself; steps of T_KA begin here.
+    /// Host: when the last request left on its own; steps of T_KA start here.
     pub(super) grid: Option<Time>,
     pub(super) last_ride: Option<Time>,
     /// When a packet that could carry a probe last left.
     pub(super) last_fit: Option<Time>,
-    /// Anchor: the response that waits.
+    /// Anchor: the waiting response.
     pub(super) held: Option<Held>,
     pub(super) mtu: Option<Mtu>,
 }
 
-/// A response and the end of its wait.
+/// A response and its deadline.
 pub(super) struct Held {
     pub(super) response: Pending,
     pub(super) until: Time,
 }
 
-/// What the kernel said about the route to a remote end.
+/// The kernel's MTU of the route to a remote end.
 pub(super) struct Mtu {
     pub(super) to: SocketAddr,
     pub(super) at: Time,
     pub(super) bytes: Option<usize>,
 }
 
-/// The responses that wait on any path: until when, and on which slot.
+/// The waiting responses of all paths: deadline and slot.
 pub(crate) type Waiting = Mutex<BTreeSet<(Time, u32)>>;
 
 impl Rides {
-    /// A probe left by itself at `now`.
+    /// Records that a probe left on its own at `now`.
     pub(crate) fn sent_alone(&mut self, now: Time, role: Role) {
         self.sent = self.sent.wrapping_add(1);
         self.last_sent = Some(now);
@@ -80,7 +81,8 @@ impl Rides {
         }
     }
 
-    /// Whether a request should ride on a packet that leaves at `now`: none has in this step.
+    /// True if a request should ride on a packet that leaves at `now`: none has ridden in this
+    /// step.
     fn request_due(&self, now: Time, t_ka: Span) -> bool {
         let Some(grid) = self.grid else { return false };
         let step = grid + t_ka * (now.since(grid).0 / t_ka.0.max(1));
@@ -94,7 +96,7 @@ impl Rides {
         }
     }
 
-    /// What has been sent so far, as a reading that measures nothing.
+    /// The counts of what was sent, as a reading without measurements.
     pub(crate) fn reading(&self, at: Time) -> Reading {
         Reading {
             at,

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use super::super::coalesce::Coalescer;
 use super::*;
 
-/// A packet as the kernel hands it over: one header for all of `payload`, the checksum left open.
+/// A packet as it comes from the kernel: one header for all of `payload`, with an incomplete
+/// checksum.
 pub(crate) fn super_packet(v6: bool, tcp: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let ip = if v6 {
@@ -61,7 +62,7 @@ pub(crate) fn cut(vnet: &VnetHeader, packet: &[u8]) -> Result<Vec<Vec<u8>>, Drop
 
 type Range = std::ops::Range<usize>;
 
-/// Payload of a packet whose every length and checksum etherparse finds right.
+/// Payload of a packet, after etherparse has confirmed every length and checksum.
 fn judged(packet: &[u8]) -> Vec<u8> {
     let sliced = SlicedPacket::from_ip(packet).expect("etherparse reads the packet");
     let net = sliced.net.expect("a network layer");
@@ -183,7 +184,7 @@ proptest! {
         let (vnet, mut again) = written.remove(0);
         prop_assert_eq!(VnetHeader { hdr_len: 0, ..vnet }, header);
         let mut expected = packet.clone();
-        // The IPv4 header's own checksum is open in neither.
+        // The IPv4 header's own checksum is complete in both.
         for bytes in [&mut again, &mut expected] {
             if !v6 { set_ipv4(&mut bytes[..20]); }
         }

@@ -1,4 +1,4 @@
-//! How to find the path of a packet that has no index.
+//! Finds the path of a packet that has no index.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -8,20 +8,20 @@ use segue_wire::Encapsulation;
 use super::super::path::Path;
 use crate::PathSetup;
 
-/// How to find the paths with UPMT's packets.
+/// An index of the paths with UPMT packets.
 #[derive(Default)]
 pub(crate) struct UpmtPaths {
-    /// Their slots.
+    /// Slots of these paths.
     pub(super) slots: BTreeSet<u32>,
-    /// An anchor's: by owner and the host's number of the path.
+    /// At an anchor: by owner and the host's number of the path.
     pub(super) numbers: HashMap<(u32, u32), u32>,
-    /// An anchor's: by owner and the outer source of the last request, one for each slot. The owner is in the key so
-    /// that no host can claim another's packets by naming that host's address as its source.
+    /// At an anchor: by owner and the outer source of the last request, one per slot. The owner is part of the key
+    /// so that no host can claim another host's packets by using its address as a source.
     pub(super) sources: HashMap<(u32, SocketAddr), u32>,
 }
 
 impl UpmtPaths {
-    /// Takes a path's new configuration.
+    /// Applies a path's new configuration.
     pub(crate) fn set(&mut self, slot: u32, config: &PathSetup, kept: bool) {
         let upmt = config.probing.encapsulation == Encapsulation::Upmt;
         if !upmt || !kept {
@@ -41,7 +41,7 @@ impl UpmtPaths {
         }
     }
 
-    /// Records where a request of a path came from; it replaces the previous source.
+    /// Records the source of a path's request, which replaces the previous one.
     pub(super) fn learn(&mut self, path: &Path, from: SocketAddr) {
         let (slot, source) = (path.slot, (path.config.owner, from));
         if self.sources.get(&source) != Some(&slot) {
