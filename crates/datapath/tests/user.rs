@@ -1,4 +1,5 @@
-//! The user-space datapath between two network namespaces. Needs root; says so and passes otherwise.
+//! The user-space datapath between two network namespaces. Needs root; otherwise prints a note and
+//! passes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -53,7 +54,7 @@ fn four_pairs(offloads: Offloads) {
             udp_gso(&lab, inner_v6, &what);
         }
         let ((packets, bytes), _) = lab.settled_counters();
-        // Segments are counted, not the super-packets that they left in.
+        // Segments are counted, not the super-packets in which they left.
         assert!(u64::from(packets) * 1500 > bytes, "{packets} packets, {bytes} bytes");
         assert!(bytes as usize > 2 * BULK_BYTES);
         for reason in
@@ -221,10 +222,10 @@ fn what_is_wrong_is_counted_by_its_reason_and_changes_nothing() {
     let refused = (cases.len() + ordered.len() * 8) as u64;
     let total = || lab.anchor.with(|u| u.drops()).values().sum::<u64>();
     wait_for("every flipped bit counted", || total() == refused);
-    // A packet with a refused inner packet has still arrived, and is counted.
+    // A packet whose inner packet is refused has still arrived, and is counted.
     let inner = [DropReason::InnerSource, DropReason::InnerPacket].map(|r| lab.anchor.drops(r));
     let rx_packets = before.0.rx_packets + inner.iter().sum::<u64>() as u32;
-    let rx_bytes = before.0.rx_bytes + (good.len() - Header::LEN) as u64; // the foreign source's
+    let rx_bytes = before.0.rx_bytes + (good.len() - Header::LEN) as u64; // of the foreign source
     let counters = PathCounters { rx_packets, rx_bytes, ..before.0 };
     assert_eq!(lab.anchor.with(|u| (u.counters(ANCHOR_SLOT), u.flows())), (counters, before.1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "no refused probe is reported");
@@ -309,7 +310,7 @@ fn a_new_outer_source_is_learned_from_a_valid_probe_with_its_echo_only() {
     let remote = || lab.anchor.with(|u| u.counters(ANCHOR_SLOT).remote);
     let old = Some(SocketAddr::new(outer(false, 1), PORT));
     assert_eq!(remote(), old);
-    // Data with a right cookie are accepted, but do not move the path.
+    // Data with a correct cookie are accepted, but do not move the path.
     let packets = lab.anchor.with(|u| u.counters(ANCHOR_SLOT).rx_packets);
     let mut data = header(PacketType::Data, ANCHOR_SLOT, ANCHOR_COOKIE).emit().to_vec();
     data.extend(datagram([10, 9, 0, 1], [10, 9, 0, 2]));
@@ -327,17 +328,18 @@ fn a_new_outer_source_is_learned_from_a_valid_probe_with_its_echo_only() {
         Probe::open(&buffer[..len], &KEY).unwrap().t_ss
     };
     let challenge = ask(2, 0);
-    // No stamp: it lies ahead of the clock, where a round-trip time would be negative.
+    // Not a stamp: it lies ahead of the clock, where a round-trip time would be negative.
     assert!(challenge.wrapping_sub(monotonic().micros32()) < 1 << 31);
     for (seq, guess) in [(3, challenge.wrapping_add(1)), (4, monotonic().micros32()), (5, 0)] {
         assert_eq!(ask(seq, guess), challenge);
         assert_eq!(remote(), old);
     }
-    std::thread::sleep(Duration::from_millis(5)); // not sooner, after a few tries
+    std::thread::sleep(Duration::from_millis(5)); // after a few tries, earlier echoes are not compared
     let stamp = ask(6, challenge);
     assert_eq!(remote(), Some(rebound.local_addr().unwrap()));
     assert!(monotonic().micros32().wrapping_sub(stamp) < 1 << 30, "a stamp again");
-    // A configuration with the same cookies keeps what was learned, one with others does not.
+    // A configuration with the same cookies keeps what was learned; one with different cookies does
+    // not.
     lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor_config()).unwrap());
     assert_eq!(remote(), Some(rebound.local_addr().unwrap()));
     let other = PathSetup { rx_cookie: 1, ..anchor_config() };
@@ -416,7 +418,8 @@ fn everything_works_in_an_unprivileged_user_namespace() {
     // The user `nobody` may not be able to read the build directory.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("tests");
-    // Copied by another process: a file that another test's child holds open for writing cannot be run.
+    // Copied by another process: a file that another test's child holds open for writing cannot be
+    // executed.
     let mut copy = std::process::Command::new("cp");
     let copied = copy.arg(std::env::current_exe().unwrap()).arg(&program).status();
     assert!(copied.unwrap().success());
@@ -462,7 +465,7 @@ fn bind(address: IpAddr) -> UdpSocket {
     socket
 }
 
-/// Bytes that differ at every place where a packet may be misplaced.
+/// Bytes that differ at every position, so that a misplaced packet is noticed.
 fn bulk(seed: u64) -> Vec<u8> {
     let mut rng = segue_clock::Rng::new(seed);
     (0..BULK_BYTES / 8).flat_map(|_| rng.next_u64().to_ne_bytes()).collect()
@@ -504,7 +507,7 @@ fn udp_echo(lab: &Lab, v6: bool, what: &str) {
     }
 }
 
-/// One send of many datagrams, as QUIC applications do it; each must arrive as itself.
+/// One send call with many datagrams, as in QUIC applications; each must arrive separately.
 fn udp_gso(lab: &Lab, v6: bool, what: &str) {
     let server = lab.anchor.ns.run(|| bind(inner(v6, 2))).unwrap();
     let client = lab.host.ns.run(|| bind(inner(v6, 1))).unwrap();
@@ -531,7 +534,7 @@ fn the_inner_class_is_copied_out_and_congestion_on_the_way_is_carried_in() {
         let sender = lab.host.ns.run(|| bind(inner(false, 1))).unwrap();
         let capture = lab.anchor.ns.run(capture).unwrap();
         let to = receiver.local_addr().unwrap();
-        // DSCP 46; not ECN-capable, ECT(0), and CE; then nothing at all.
+        // DSCP 46; not ECN-capable, ECT(0), and CE; then no class at all.
         for class in [0xb8, 0xba, 0xbb, 0] {
             set_int(&sender, libc::IPPROTO_IP, libc::IP_TOS, class.into());
             sender.send_to(b"classified", to).unwrap();
@@ -548,14 +551,14 @@ fn the_inner_class_is_copied_out_and_congestion_on_the_way_is_carried_in() {
         let anchor = SocketAddr::new(outer(outer_v6, 2), PORT);
         wire.send_to(&tunnelled(to.port(), 0xb9), anchor).unwrap(); // ECT(1)
         assert_eq!(received_class(&receiver), 0xbb);
-        wire.send_to(&tunnelled(to.port(), 0xb8), anchor).unwrap(); // not capable
+        wire.send_to(&tunnelled(to.port(), 0xb8), anchor).unwrap(); // not ECN-capable
         wait_for("the drop that stands for the mark", || {
             lab.anchor.drops(DropReason::Decapsulation) == 1
         });
     }
 }
 
-/// A data packet from the host with an inner datagram of the class given.
+/// A data packet from the host with an inner datagram of the given class.
 fn tunnelled(port: u16, class: u8) -> Vec<u8> {
     let header = Header::new(PacketType::Data, 0, ANCHOR_SLOT, ANCHOR_COOKIE);
     let (IpAddr::V4(from), IpAddr::V4(to)) = (inner(false, 1), inner(false, 2)) else {
@@ -574,7 +577,7 @@ fn tunnelled(port: u16, class: u8) -> Vec<u8> {
     bytes
 }
 
-/// Sees every packet of the calling thread's namespace, from the IP header on.
+/// A socket that receives every packet of the calling thread's namespace, from the IP header on.
 fn capture() -> std::os::fd::OwnedFd {
     use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
     let flags = SockFlag::SOCK_CLOEXEC;

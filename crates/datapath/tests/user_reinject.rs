@@ -1,4 +1,5 @@
-//! What left on a path that died is sent again over another, in user space. Needs root; says so and passes otherwise.
+//! Data lost on a path that died is sent again over another path, in user space. Needs root; otherwise prints a note
+//! and passes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -40,7 +41,7 @@ fn end(end: &End, slot: u32, inner: std::net::IpAddr) -> reinjection::End<'_> {
     reinjection::End { ns: &end.ns, datapath: &*end.user, slots: [slot, slot + 1], inner }
 }
 
-/// A second path beside the first, over the same wire; both follow their use.
+/// A second path in addition to the first, over the same wire; both with detection that follows use.
 fn lab(offloads: Offloads) -> Lab {
     let lab = Lab::new(false, offloads);
     let probing = Probing { follows_use: true, ..Probing::default() };
@@ -68,7 +69,7 @@ fn lab(offloads: Offloads) -> Lab {
     lab
 }
 
-/// Gives the packets of a path an index that the other end does not know, or the right one again.
+/// Gives the packets of a path an index that the other end does not know, or the correct one again.
 fn misdirect(sender: &End, slot: u32, wrong: bool) {
     let ifindex = sender.ns.run(|| link::index_of(HOST_DEVICE).unwrap_or(0)).unwrap();
     let own = if slot == HOST_SLOT { host_config(false) } else { anchor_config() };

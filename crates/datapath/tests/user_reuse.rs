@@ -1,5 +1,5 @@
-//! Slots that are reused in user space: what was bound to the former path stays with it. Needs root; says so and
-//! passes otherwise.
+//! Reused slots in user space: flows bound to the former path do not move to the new one. Needs root; otherwise
+//! prints a note and passes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -17,7 +17,7 @@ use user_lab::{
     wait_for,
 };
 
-/// A path with other cookies, to the first one's remote end.
+/// A path with different cookies, to the remote end of the first path.
 fn later(owner: u32) -> PathSetup {
     let host = host_config(false);
     let rx_cookie = ANCHOR_COOKIE + 1;
@@ -34,7 +34,7 @@ fn flow(lab: &Lab, v6: bool, learned: bool) -> ([UdpSocket; 2], FlowKey) {
     let (near, far) = (bind(1, &lab.host.ns), bind(2, &lab.anchor.ns));
     let (near_at, far_at) = (near.local_addr().unwrap(), far.local_addr().unwrap());
     if learned {
-        // The kernel takes its time to make an IPv6 address usable.
+        // The kernel takes some time to make an IPv6 address usable.
         wait_for("the first packet", || {
             near.send_to(b"first", far_at).unwrap();
             far.recv(&mut [0; 8]).is_ok()
@@ -51,7 +51,7 @@ fn flow(lab: &Lab, v6: bool, learned: bool) -> ([UdpSocket; 2], FlowKey) {
     ([far, near], flow.key)
 }
 
-/// Sends packets of the flow, and waits until the anchor's daemon has been asked about them.
+/// Sends packets of the flow until they are reported to the anchor's daemon.
 fn expect_misses(lab: &Lab, far: &UdpSocket) {
     let before = lab.anchor.misses.load(Ordering::Relaxed);
     wait_for("a miss", || {

@@ -1,5 +1,5 @@
-//! Probes that ride on data packets in the user-space datapath, between two network namespaces. Needs
-//! root; says so and passes otherwise.
+//! Probes that ride on data packets in the user-space datapath, between two network namespaces. Needs root;
+//! otherwise prints a note and passes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -42,8 +42,8 @@ fn every_pair_of_families(offloads: Offloads) {
         return;
     }
     for outer_v6 in [false, true] {
-        // T_KA is so short at the host that nearly every packet has a period of its own, and so long at the anchor
-        // that a response always waits for the next packet.
+        // T_KA at the host is so short that nearly every packet falls into its own period; at the anchor it is so
+        // long that a response always waits for the next packet.
         let lab = riding(outer_v6, offloads, Span::from_millis(1));
         lab.anchor_probes_as(rides(Span::from_secs(10)));
         for v6 in [false, true] {
@@ -66,7 +66,7 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     let lab = riding(false, Offloads::Whole, Span::from_secs(100));
     let (sender, receiver) = flow(&lab);
     let before = lab.host.with(|u| u.counters(HOST_SLOT)).tx_packets;
-    // In step: a later packet may overtake one that waits for a binding.
+    // In step with the receiver: a later packet may overtake one that waits for a binding.
     let mut buffer = [0; 200];
     for n in 0..50u8 {
         sender.send_to(&[n; 100], receiver.local_addr().unwrap()).unwrap();
@@ -82,7 +82,7 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     let reading = sent(&lab.host, HOST_SLOT);
     assert_eq!((reading.sent, reading.rode), (3, 1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "a second ride");
-    // The ride is one packet in the counters, and its own number among them.
+    // The ride is one packet in the counters, and includes itself in the count that it states.
     let after = lab.host.with(|u| u.counters(HOST_SLOT)).tx_packets;
     assert_eq!(after - before, 50);
     assert_eq!(request.arrival.received, request.arrival.probe.sc);
@@ -142,11 +142,11 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     if skipped() {
         return;
     }
-    // The test gives the time of the sweep, so that it need not wait that long.
+    // The test sets the time of the sweep, so that it does not have to wait that long.
     let t_ka = Span::from_secs(100);
     let lab = riding(false, Offloads::Whole, t_ka);
     assert_eq!(lab.anchor.with(|u| u.sweep(monotonic())), None);
-    // No data has left the anchor: the answer comes at once (as in `riding` and here).
+    // No data has left the anchor, so the answer comes at once (in `riding` and here).
     let (_, response) = lab.probe(0);
     assert!(response.arrival.probe.dt < 50_000_000, "{response:?}");
 
@@ -154,7 +154,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
     let mut buffer = [0; 100];
     let (_, from) = anchor.recv_from(&mut buffer).unwrap();
-    // That packet carried a request, which is answered at once too.
+    // That packet carried a request, which is also answered at once.
     expect_probe(&lab.anchor.probes, "the ride");
     expect_probe(&lab.host.probes, "its answer");
     anchor.send_to(b"back", from).unwrap();
@@ -169,7 +169,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     assert_eq!(response.arrival.probe.seq, request.arrival.probe.seq);
     not_inflated(&response, 0);
 
-    // The next one rides on the next packet.
+    // The next response rides on the next packet.
     anchor.send_to(b"back", from).unwrap();
     host.recv(&mut buffer).unwrap();
     lab.order(HOST_SLOT, 0);
@@ -179,7 +179,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     let response = expect_probe(&lab.host.probes, "the riding answer");
     assert_eq!(response.arrival.probe.seq, request.arrival.probe.seq);
     not_inflated(&response, 50_000);
-    // The sending thread takes note after the packet has left; the packet may arrive first.
+    // The sending thread updates its state after the packet has left; the packet may arrive earlier.
     let settled = || lab.anchor.with(|u| u.sweep(monotonic())).is_none();
     assert!((0..100).any(|_| settled() || {
         std::thread::sleep(Duration::from_millis(10));
@@ -192,7 +192,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     assert_eq!(&buffer[..len], b"again");
 }
 
-/// Δt takes the wait out of the round trip.
+/// Δt removes the wait from the round trip.
 fn not_inflated(response: &segue_datapath::ProbeEvent, held_us: u32) {
     assert!(response.arrival.probe.dt >= held_us, "{response:?}");
     let arrival = Arrival {
@@ -258,7 +258,7 @@ fn a_question_and_its_answer_count_in_no_counter_and_a_plain_request_in_all() {
     }
 }
 
-/// Nor does it wait: the asking end may be in doubt.
+/// The answer does not wait either, because the asking end may be in doubt.
 #[test]
 fn the_answer_to_a_question_takes_no_ride() {
     if skipped() {
@@ -291,7 +291,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     }
     let lab = riding(false, Offloads::Whole, Span::from_secs(100));
     let tap = lab.anchor.ns.run(|| Tap::new("segue0")).unwrap();
-    // A socket listens, so that no ICMP error goes back.
+    // A socket listens, so that no ICMP error is returned.
     let _open = lab.anchor.ns.run(|| UdpSocket::bind((inner(false, 2), 4001)).unwrap()).unwrap();
     let socket = lab.host.ns.run(|| UdpSocket::bind((outer(false, 1), 0)).unwrap()).unwrap();
     let to = SocketAddr::new(outer(false, 2), PORT);
@@ -327,7 +327,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     refused(DropReason::InnerPacket, &ride(0, 101, KEY, &[]));
     expect_probe(&lab.anchor.probes, "the probe of an empty packet");
 
-    // A replay's data is delivered, and counted once.
+    // Data of a replayed ride are delivered, and counted once.
     socket.send_to(&ride(RIDE_ONE_WAY, 102, KEY, &data), to).unwrap();
     tap.expect(&data);
     expect_probe(&lab.anchor.probes, "the probe");
@@ -372,7 +372,7 @@ fn a_host_refuses_requests_that_ride_and_answers_to_what_it_never_sent() {
     assert!(lab.host.probes.lock().unwrap().try_recv().is_err());
 }
 
-/// Both ends agree on rides, and one request has since gone alone and been answered.
+/// A lab in which both ends have agreed on rides, and one request has then been sent on its own and answered.
 fn riding(outer_v6: bool, offloads: Offloads, t_ka: Span) -> Lab {
     let lab = Lab::new(outer_v6, offloads);
     lab.probe_as(Probing { k: 4, ..rides(t_ka) }, rides(t_ka));

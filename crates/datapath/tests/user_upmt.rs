@@ -1,4 +1,5 @@
-//! Paths with UPMT's own packets in the user-space datapath. Tests that need root say so and pass without it.
+//! Paths with UPMT's own packets in the user-space datapath. Tests that need root print a note and pass
+//! without it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -102,7 +103,8 @@ fn a_probe_is_answered_with_k_as_agreed_and_the_word_heard() {
             (request.arrival.received, request.arrival.probe.sc)
         );
         assert_eq!(response.arrival.probe.t_sc, request.arrival.probe.t_sc);
-        // The round trip, which is all within the test, does not include the time that the anchor held it.
+        // The round trip happens entirely within the test and does not include the time that the anchor held
+        // it.
         let sent_at = response.arrival.sent_at.expect("the kernel tells when the request left");
         assert!(sent_at <= request.arrival.at && request.arrival.at <= response.arrival.at);
         let elapsed = response.arrival.at.micros32().wrapping_sub(response.arrival.probe.t_sc);
@@ -150,7 +152,7 @@ fn an_anchor_has_paths_of_both_forms() {
     let counted = || [ANCHOR_SLOT, slots[1]].map(|s| lab.anchor.with(|u| u.counters(s)).rx_packets);
     let before = counted();
     exchange(&lab, false);
-    // ICMP refusals of ports without a listener are counted too.
+    // ICMP errors for ports without a listener are counted too.
     let between = counted();
     assert!(between[0] >= before[0] + 12 && between[1] == before[1], "{before:?} {between:?}");
     lab.host.slot.store(slots[0], std::sync::atomic::Ordering::Release);
@@ -231,7 +233,7 @@ fn an_anchor_refuses_what_is_wrong_by_its_reason() {
     for n in 1..data.len() {
         expect_refused(&dry, FROM, &data[..n], DropReason::InnerPacket);
     }
-    // A new source takes the path along, and the old one is forgotten.
+    // A new source moves the path, and the old source is forgotten.
     assert_eq!(dry.receive("192.0.2.1:9".parse().unwrap(), &request(6).emit(), None).answers, 1);
     assert_eq!(packets("192.0.2.1:9"), 1);
     expect_refused(&dry, FROM, &data, DropReason::UnknownIndex);
@@ -286,7 +288,7 @@ fn rides_are_taken_apart_and_refused_where_they_are_wrong() {
     let taken = anchor.receive(from, &good, None);
     assert_eq!((taken.packets.len(), taken.answers, taken.probes[0].arrival.probe.seq), (1, 1, 1));
     assert_eq!(taken.packets[0][..], data[..]);
-    // Repeated, its data are still data.
+    // The data of a repeated ride are still delivered.
     let again = anchor.receive(from, &good, None);
     assert_eq!(again.refused, [(DropReason::Replay, 1)].into());
     assert_eq!((again.packets.len(), again.answers), (1, 0));
@@ -313,7 +315,7 @@ fn a_host_takes_its_anchors_packets_alone() {
     expect_refused(&host, &from.to_string(), &request(1).emit(), DropReason::Type);
 }
 
-/// Both ends agree on UPMT's packets, and one request has since been answered.
+/// A lab in which both ends have agreed on UPMT packets, and one request has then been answered.
 fn upmt(outer_v6: bool, offloads: Offloads, rides: bool, t_ka: Span) -> Lab {
     let lab = Lab::new(outer_v6, offloads);
     let probing = probing(rides, t_ka);

@@ -1,5 +1,5 @@
-//! Interfaces without frame header: two TUN devices, and a thread that carries packets between them
-//! as a modem or a user-space tunnel would.
+//! Interfaces without a frame header: two TUN devices, and a thread that carries packets between
+//! them like a modem or a user-space tunnel.
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use crate::world::{Family, OUTER_MTU, Wire, World, anchor_slot, host_slot, may_r
 
 const STAMP_PORT: u16 = 862;
 
-/// Carries packets until it is dropped.
+/// Carries packets until dropped.
 struct Carrier {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -39,7 +39,7 @@ impl Carrier {
                 for (from, to) in [(&ends[0], &ends[1]), (&ends[1], &ends[0])] {
                     for _ in 0..64 {
                         let Ok(len) = from.recv(&mut packet) else { break };
-                        // A packet that finds no room is lost, as on any wire.
+                        // A packet that finds no room is lost, as on any link.
                         let _ = to.send(&packet[..len]);
                     }
                 }
@@ -58,7 +58,7 @@ impl Drop for Carrier {
     }
 }
 
-/// The device `sg0` of one end, without frames.
+/// The device `sg0` of one end, without frame headers.
 fn device(path: u32, end: u8) -> SyncDevice {
     let name = format!("sg{path}");
     let device =
@@ -72,7 +72,7 @@ fn device(path: u32, end: u8) -> SyncDevice {
     device
 }
 
-/// Sends STAMP request 7; returns its number and TTL as the program at the other end saw them.
+/// Sends STAMP request 7; returns the number and TTL that the program at the other end received.
 fn ask_stamp(to: IpAddr) -> [u8; 2] {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).unwrap();
@@ -80,7 +80,7 @@ fn ask_stamp(to: IpAddr) -> [u8; 2] {
     socket.connect((to, STAMP_PORT)).unwrap();
     let mut request = [0; 44];
     request[3] = 7;
-    // A busy machine may let the carrier wait longer than the socket does.
+    // On a busy machine the carrier may be delayed beyond the socket's timeout.
     for _ in 0..20 {
         socket.send(&request).unwrap();
         let mut answer = [0; 44];

@@ -1,4 +1,4 @@
-//! Many paths' requests at once.
+//! Requests of many paths at once.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -54,7 +54,7 @@ fn order_many(world: &World, slots: impl Iterator<Item = u32>, question: bool) {
 /// Every request that the wire did not lose is valid and arrives once, on each wire.
 fn all_arrive(outer: Family, wire: Wire, xdp: Xdp, count: u32, rounds: u32) {
     let world = World::with_paths(outer, wire, 1, options(xdp), FIRST + count);
-    world.probe(0, 1); // both ends know their neighbours
+    world.probe(0, 1); // makes both ends learn their neighbours
     set_many(&world, 2, count);
     let received = |slots: Range<u32>| -> u64 {
         let mut anchor = world.anchor.datapath.lock().unwrap();
@@ -62,8 +62,8 @@ fn all_arrive(outer: Family, wire: Wire, xdp: Xdp, count: u32, rounds: u32) {
     };
     let lost = || world.host.lost_on_wire() + world.anchor.lost_on_wire();
     for round in 1..=rounds {
-        // A virtual pair's ring holds 256 frames and drops the rest. Send in step, so that it is empty again, however
-        // busy the machine is.
+        // A veth ring holds 256 frames and drops the rest. Send in step with the receiver, so that the ring is empty
+        // again even on a busy machine.
         for first in (FIRST..FIRST + count).step_by(192) {
             let slots = first..(first + 192).min(FIRST + count);
             let wanted = u64::from(round) * slots.len() as u64;
@@ -78,7 +78,7 @@ fn all_arrive(outer: Family, wire: Wire, xdp: Xdp, count: u32, rounds: u32) {
     for reason in [DropReason::Mac, DropReason::Replay, DropReason::Cookie, DropReason::Field] {
         assert_eq!(world.anchor.dropped(reason), 0, "{reason:?}");
     }
-    // Questions, which do not count.
+    // Questions, which are not counted.
     order_many(&world, FIRST..FIRST + 192, true);
     for slot in FIRST..FIRST + count {
         let host = world.host.counters(slot);

@@ -1,4 +1,4 @@
-//! Paths whose data need a UDP checksum, for translators on their way.
+//! Paths whose data need a UDP checksum, for translators on the path.
 
 use std::net::UdpSocket;
 
@@ -51,20 +51,21 @@ fn every_pair_of_families(wire: Wire) {
     }
 }
 
-/// Packets of all lengths, sockets' datagrams one by one and several in one piece, and TCP with super-packets.
+/// Packets of all lengths, datagrams of sockets one by one and several in one super-packet, and TCP with
+/// super-packets.
 fn exchange(world: &World, inner: Family) {
     let (host, anchor) = (&world.host.ns, &world.anchor.ns);
     let wires = [host, anchor].map(|ns| ns.run(|| Tap::new("sg0")).unwrap());
     let [from, to] = [host, anchor].map(|ns| ns.run(|| Tap::new("segue0")).unwrap());
     let _open = anchor.run(|| UdpSocket::bind((inner.inner(2), 4001))).unwrap().unwrap();
-    // How many have left either end, all of which must be right.
+    // How many have left each end; all of them must have a correct checksum.
     let left = || {
         let right = |wire: &Tap| {
             std::iter::from_fn(|| wire.next(true)).filter(|packet| is_right(packet)).count()
         };
         wires.each_ref().map(right)
     };
-    // Around the boundaries of what is added up at a time, and the largest.
+    // Around the block size of the checksum computation, and the largest length.
     let headers = if inner == Family::V4 { 28 } else { 48 };
     let largest = setup(Role::Host, world.outer).tun_mtu as usize - headers;
     for len in (0..130).chain([1_000, 1_001, largest]) {
@@ -86,7 +87,7 @@ fn exchange(world: &World, inner: Family) {
     assert!(left.iter().all(|left| *left > 20), "{left:?}");
 }
 
-/// Whether this is a packet of the tunnel; its checksum must be right.
+/// True for a tunnel packet, whose checksum must be correct.
 fn is_right(packet: &[u8]) -> bool {
     let sliced = SlicedPacket::from_ip(packet).unwrap();
     let (Some(net), Some(TransportSlice::Udp(udp))) = (&sliced.net, &sliced.transport) else {

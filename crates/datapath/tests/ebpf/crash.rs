@@ -20,7 +20,7 @@ use crate::world::{Family, KEY, OWNER, PORT, anchor_slot, eventually, may_run, s
 
 const CHILD: &str = "SEGUE_TEST_NAMESPACE";
 
-/// Not a test: the process that the next one kills.
+/// Not a test: the process that the next test kills.
 #[test]
 #[ignore = "started by the test of a crash"]
 fn child_that_will_be_killed() {
@@ -70,7 +70,7 @@ fn pair(what: &str) -> (Netns, Netns) {
     (a, b)
 }
 
-/// A daemon to kill; true if it got that far.
+/// A daemon to kill; true if it has attached.
 fn spawn(ns: &Netns, tcx: &str) -> (Child, bool) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--nocapture", "child_that_will_be_killed"])
@@ -99,7 +99,7 @@ fn a_killed_daemon_leaves_nothing_that_eats_packets() {
             serial += 1;
             sender.send_to(&[&serial.to_be_bytes()[..], &[0; 56]].concat(), to).unwrap();
             let mut bytes = [0; 100];
-            // Earlier ones may come late.
+            // Earlier ones may arrive late.
             while receiver.recv(&mut bytes).is_ok() {
                 if bytes[..4] == serial.to_be_bytes() {
                     return true;
@@ -109,14 +109,14 @@ fn a_killed_daemon_leaves_nothing_that_eats_packets() {
         };
         eventually("packets without a daemon", &mut arrives);
         let (mut child, ready) = spawn(&b, tcx);
-        // A child that got no processor for seconds counts as dead; it soon says otherwise.
+        // A child that got no processor for seconds counts as dead; it soon shows that it is alive.
         let eaten = (0..20).any(|_| !arrives());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(ready && eaten, "the child had the port");
         eventually("packets after the crash", &mut arrives);
         assert!(b.run(|| link::index_of("segue0")).unwrap().is_err(), "the TUN device is gone");
-        // What remains on kernels without tcx is found and removed by name.
+        // Filters that remain on kernels without tcx are found and removed by name.
         let index = b.run(|| link::index_of("sg0").unwrap()).unwrap();
         let removed = b.run(|| remove_stale_filters(index)).unwrap();
         assert!(tcx == "tcx" || removed == ["segue_ingress", "segue_leave"], "{removed:?}");
@@ -124,7 +124,8 @@ fn a_killed_daemon_leaves_nothing_that_eats_packets() {
     }
 }
 
-/// A packet that XDP has stripped must not reach a kernel without the TC program that knows it.
+/// A packet that XDP has stripped must not reach a kernel without the TC program that recognises
+/// it.
 #[test]
 fn a_killed_daemon_lets_no_inner_packet_in_as_if_it_were_plain() {
     if !may_run() {
@@ -170,7 +171,7 @@ fn a_killed_daemon_lets_no_inner_packet_in_as_if_it_were_plain() {
 
 const KILLS: usize = 8;
 
-/// Reads what waits, separated by the interface it came from.
+/// Reads the pending packets, separated by the interface on which they arrived.
 fn count_arrivals(socket: &UdpSocket, wire: u32, through: &mut u64, plain: &mut u64) {
     loop {
         let mut bytes = [0; 16];

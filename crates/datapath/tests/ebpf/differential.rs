@@ -1,5 +1,5 @@
 //! Two parsers of one format: for packets corrupted in thousands of ways, the programs in the kernel must accept and
-//! refuse what `segue-wire` does, for the same reason, and read the same flow.
+//! refuse the same packets as `segue-wire`, for the same reasons, and read the same flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
@@ -44,15 +44,15 @@ fn xdp_and_wire_crate_agree_on_spoilt_rides() {
     agree(Family::V6, Xdp::On, 6, true);
 }
 
-/// The reference: what happens to packets at the anchor.
+/// The reference: the fate of packets at the anchor.
 #[derive(Default)]
 struct Reference {
     /// The path's probes may ride.
     rides: bool,
     last_seq: Option<u32>,
     drops: BTreeMap<DropReason, u64>,
-    /// Packets of the path as its counter has them: those with a right cookie or authenticator, even if their content
-    /// is refused, since they were not lost.
+    /// Value of the path's packet counter: packets with a correct cookie or authenticator, even if their content is
+    /// refused, because they were not lost.
     counted: u32,
     learned: BTreeSet<FlowKey>,
 }
@@ -86,7 +86,7 @@ impl Reference {
             }
             PacketType::Ride => {
                 let (probe, inner) = Probe::open_ride(bytes, &KEY)?;
-                // A fault in only the probe does not concern the inner packet.
+                // A fault in the probe alone does not affect the inner packet.
                 if let Err(reason) = self.newer(probe.seq) {
                     *self.drops.entry(reason).or_insert(0) += 1;
                 }
@@ -159,7 +159,7 @@ fn agree(outer: Family, xdp: Xdp, seed: u64, rides: bool) {
     assert!(strange.is_empty(), "learned by the programs alone: {strange:?}");
 }
 
-/// A packet, good at first and then corrupted in up to three places.
+/// A packet, valid at first and then corrupted in up to three places.
 fn packet(rng: &mut Rng, rides: bool) -> Vec<u8> {
     let pick = |rng: &mut Rng, n: u64| rng.below(n) as usize;
     let plain = if rides && pick(rng, 3) > 0 { PacketType::Ride } else { PacketType::Data };
@@ -241,7 +241,7 @@ fn inner(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Puts up to five extension headers behind an IPv6 header.
+/// Inserts up to five extension headers after an IPv6 header.
 fn extend(rng: &mut Rng, bytes: &mut Vec<u8>) {
     for _ in 0..[0, 0, 1, 2, 4, 5][rng.below(6) as usize] {
         let kind = [0, 43, 60, 60, 44][rng.below(5) as usize];

@@ -17,7 +17,7 @@ use crate::world::{Family, PORT, Wire, World, anchor_slot, eventually, may_run};
 
 const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 6, 0, 2);
 
-/// A correspondent behind the anchor, on a wire that needs everything cut to packets.
+/// A correspondent behind the anchor, optionally on a wire that requires segmented packets.
 fn correspondent(world: &World, gso: bool) -> Netns {
     let name = world.anchor.ns.name().map(|n| format!("{n}c")).unwrap();
     let behind = Netns::create(&name).unwrap();
@@ -73,8 +73,7 @@ fn an_anchor_forwards_both_ways_to_any_kind_of_wire() {
     }
 }
 
-/// What an anchor that is also a router must leave alone: a tunnel packet that is valid except that it is for another
-/// machine's port.
+/// An anchor that is also a router must not touch this: a valid tunnel packet to the port of another machine.
 #[test]
 fn packets_to_another_machines_port_are_forwarded_untouched() {
     if !may_run() {
@@ -138,7 +137,7 @@ fn the_inner_class_is_copied_out_and_congestion_seen_outside_is_carried_in() {
         set_option(&receiver, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
         let sender = world.host.ns.run(|| UdpSocket::bind("10.8.0.1:0")).unwrap().unwrap();
         let to = receiver.local_addr().unwrap();
-        // DSCP 46; not ECN-capable, ECT(0), and CE, which is outer CE too and stays CE inside.
+        // DSCP 46; not ECN-capable, ECT(0), and CE, which makes the outer header CE too and stays CE inside.
         for tos in [0xb8, 0xba, 0xbb] {
             set_option(&sender, libc::IPPROTO_IP, libc::IP_TOS, tos);
             sender.send_to(b"x", to).unwrap();
@@ -163,13 +162,13 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
         let port = receiver.local_addr().unwrap().port();
         wire.send(&tunnelled(port, 0xb9)).unwrap(); // ECT(1)
         assert_eq!(received_class(&receiver), 0xbb);
-        wire.send(&tunnelled(port, 0xb8)).unwrap(); // not capable
+        wire.send(&tunnelled(port, 0xb8)).unwrap(); // not ECN-capable
         let dropped = || world.anchor.dropped(DropReason::Decapsulation) == 1;
         eventually("the drop that stands for the mark", dropped);
     }
 }
 
-/// A data packet of path 0 with an inner datagram of the class given.
+/// A data packet of path 0 with an inner datagram of the given class.
 pub(crate) fn tunnelled(port: u16, tos: u8) -> Vec<u8> {
     let header = Header::new(PacketType::Data, 0, anchor_slot(0), 0xa000);
     let inner = marked_datagram([10, 8, 0, 1], [10, 8, 0, 2], port, tos);

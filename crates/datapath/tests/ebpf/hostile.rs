@@ -1,4 +1,4 @@
-//! Packets that must not get through, and packets that may move an anchor's state.
+//! Packets that must not get through, and packets that may change an anchor's state.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -20,7 +20,7 @@ pub(crate) fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
     Probe { seq, ..Probe::default() }.seal(&request_header(), &KEY)
 }
 
-/// A socket in the host's namespace that plays an attacker on the wire.
+/// A socket in the host's namespace that acts as an attacker on the wire.
 pub(crate) fn stranger(world: &World, port: u16) -> UdpSocket {
     let local = SocketAddr::new(world.outer.outer(0, 1), port);
     let socket = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
@@ -86,7 +86,7 @@ fn every_spoilt_request_is_counted_by_its_reason_and_changes_nothing() {
         assert_eq!(after.remote, before.remote);
         assert_eq!((after.tx_packets, after.rx_bytes), (before.tx_packets, before.rx_bytes));
         assert!(world.anchor.probes.lock().unwrap().iter().all(|e| e.arrival.probe.seq == 1));
-        // None of them used up a number: a lower one than theirs is still good.
+        // None of them used up a number: a lower number than theirs is still accepted.
         world.probe(0, 2);
     }
 }
@@ -135,7 +135,7 @@ fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it
     }
 }
 
-/// What a bridge port, or a device in promiscuous mode, sees of others' packets.
+/// Packets of others, as a bridge port or a device in promiscuous mode receives them.
 #[test]
 fn what_is_to_another_hardware_address_is_not_taken() {
     if !may_run() {

@@ -1,4 +1,4 @@
-//! The eBPF datapath on this kernel: real devices, real packets, namespaces of its own. Needs root.
+//! The eBPF datapath on this kernel, with real devices and packets in separate namespaces. Needs root.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
 
@@ -79,8 +79,8 @@ fn carries_everything(outer: Family, wire: Wire, xdp: Xdp) {
         assert_eq!(datagrams(host, anchor, to, 200, 700, 1).len(), 200, "{inner:?} datagrams");
         assert_eq!(datagrams(host, anchor, to, 200, 700, 20).len(), 200, "{inner:?} UDP GSO");
     }
-    // Everything is acknowledged, so it has arrived, except copies that a full ring between the two devices lost on a
-    // busy machine; TCP has sent those again.
+    // Everything is acknowledged, so it has arrived, except copies that were lost on a busy machine because the ring
+    // between the two devices was full; TCP has retransmitted those.
     let mut seen = String::new();
     eventually("agreement of the counters", || {
         let (a, b) = (world.host.counters(host_slot(0)), world.anchor.counters(anchor_slot(0)));

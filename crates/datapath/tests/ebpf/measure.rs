@@ -1,4 +1,4 @@
-//! What the programs measure by themselves, and which events they do not send to the daemon.
+//! Measurements by the programs themselves, and the events that they do not send to the daemon.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn seen(end: &End) -> Vec<ProbeEvent> {
     end.probes.lock().unwrap().clone()
 }
 
-/// Sets both ends' paths with these time constants; counters and endpoint stay.
+/// Sets both ends' paths with these time constants; counters and endpoint are kept.
 fn set_taus(world: &World, taus: [Tau; 2]) {
     let probing = Probing { taus, ..Probing::default() };
     let host = PathSetup { probing, ..world.host_path(0) };
@@ -69,7 +69,7 @@ fn readings_of_both_ends_say_what_was_exchanged_and_measured() {
         assert_eq!(estimates.up, Counted { sent: 5, received: 5 }, "{end}");
     }
     assert_eq!(host.estimates.down, Counted { sent: 5, received: 5 });
-    // The last response is not echoed yet, and the first request echoed none.
+    // The last response has not been echoed yet, and the first request echoed none.
     assert_eq!(anchor.estimates.down, Counted { sent: 4, received: 4 });
     assert_eq!(host.last_heard, host.last_received);
     assert!(host.last_sent < host.last_received);
@@ -119,7 +119,7 @@ fn a_question_and_its_answer_count_in_no_counter_and_a_plain_request_in_all() {
     }
 }
 
-/// Nor does it wait: the asking end may be in doubt.
+/// The answer does not wait either, because the asking end may be in doubt.
 #[test]
 fn the_answer_to_a_question_takes_no_ride() {
     if !may_run() {
@@ -161,7 +161,7 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
     quiet(&world.anchor, anchor_slot(0), true);
     (2..=5).for_each(|seq| world.order(0, seq));
     received(5);
-    // Both ends are only now asked what they hear, so the next probes carry news.
+    // Both ends now start to report what they hear, so the next probes carry news.
     world.anchor.datapath.lock().unwrap().set_heard(&[anchor_slot(0)], 0x8001);
     world.order(0, 6);
     world.host.wait_for_probe(|e| e.arrival.probe.seq == 6);
@@ -173,7 +173,7 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
         world.host.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     }
     received(12);
-    // From another address: the source is new once it has echoed.
+    // From another address: the source becomes the new endpoint once it has echoed.
     let moved = stranger(&world, 6000);
     let request = |seq, t_ss| {
         let header = Header::new(PacketType::Request, 4, anchor_slot(0), 0xa000);
@@ -183,7 +183,7 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
     let mut answer = [0; 100];
     let len = moved.recv(&mut answer).unwrap();
     let challenge = Probe::open(&answer[..len], &KEY).unwrap().t_ss;
-    std::thread::sleep(Duration::from_millis(5)); // an echo that comes sooner is not looked at
+    std::thread::sleep(Duration::from_millis(5)); // an earlier echo is not compared
     (14..=15).for_each(|seq| request(seq, challenge));
     world.anchor.wait_for_probe(|e| e.arrival.probe.seq == 14);
     quiet(&world.anchor, anchor_slot(0), false);
@@ -200,19 +200,19 @@ fn a_quiet_path_tells_once_that_the_round_trip_or_the_loss_has_changed_much() {
         return;
     }
     let world = World::new(Family::V4, Wire::Whole, 1, EbpfOptions::default());
-    // The short average follows at once, the long one hardly moves.
+    // The short average follows at once; the long one hardly moves.
     set_taus(&world, [Tau::symmetric(Span::ZERO), never()[0]]);
     quiet(&world.anchor, anchor_slot(0), true);
     let socket = stranger(&world, 6000);
     let header = Header {
         packet_type: PacketType::Request,
         flags: 0,
-        k: 200, // so that no delay of a busy machine is an outage
+        k: 200, // so high that no delay of a busy machine causes an outage
         age: 0,
         index: anchor_slot(0),
         cookie: 0xa000,
     };
-    // A request whose echo makes the round trip this long; the first can echo nothing.
+    // A request whose echo makes the round trip this long; the first request cannot echo anything.
     let request = |seq, rtt_s: u32, sc| {
         let t_ss = monotonic().micros32().wrapping_sub(rtt_s * 1_000_000);
         let probe = Probe { seq, t_ss, sc, t_ka_ms: 10, ..Probe::default() };
@@ -251,7 +251,8 @@ fn a_repeated_response_is_refused_and_does_not_hide_loss() {
     let socket = world.anchor.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
     socket.connect(SocketAddr::new(world.outer.outer(0, 1), PORT)).unwrap();
     let mut refused = 0;
-    // Repeated, of a number that no request had, and unsolicited except twice.
+    // Duplicates, a response to a number that was never sent, and unsolicited responses, except for
+    // the two that count.
     for (seq, flags, counts) in [
         (4, 0, false),
         (1, 0, false),

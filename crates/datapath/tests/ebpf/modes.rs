@@ -1,5 +1,5 @@
-//! Modes in which a host tells its anchor what it measured: the programs next to the machines, which compute in
-//! floating point and get the same packets.
+//! Modes in which a host reports its measurements to its anchor: the programs compared with the protocol machines,
+//! which compute in floating point and receive the same packets.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -21,11 +21,10 @@ use crate::world::{
 };
 
 const MODES: [Mode; 2] = [Mode::Reports, Mode::RoundTripLoss];
-/// N, in a loss interval.
+/// N: probes in a loss interval.
 const N: u32 = 5;
 const REQUESTS: u32 = 80;
-/// The latest that the programs' request may leave after the machine's: a machine that is not busy needs a tenth of
-/// it.
+/// Largest delay of the programs' request after the machine's; an idle computer needs a tenth of it.
 const LATE: Span = Span::from_millis(5);
 
 /// A K that no busy machine reaches.
@@ -53,7 +52,7 @@ fn reading(end: &End, slot: u32) -> Reading {
     end.datapath.lock().unwrap().reading(slot).unwrap()
 }
 
-/// What arrived, to the microsecond: the resolution of the programs' clock.
+/// The arrival with microsecond resolution, like the programs' clock.
 fn arrival(event: &ProbeEvent) -> Arrival {
     Arrival::new(
         event.arrival.probe,
@@ -62,7 +61,7 @@ fn arrival(event: &ProbeEvent) -> Arrival {
     )
 }
 
-/// Half a percent, the bar of averages in fixed point.
+/// Within half a percent, the tolerance for averages in fixed point.
 fn close(got: f64, want: f64, floor: f64) -> bool {
     (got - want).abs() <= (0.005 * want).max(floor)
 }
@@ -87,17 +86,17 @@ fn same(got: &Estimates, want: &Estimates, what: &str) {
     }
 }
 
-/// A host on the programs, a machine next to it, and a socket instead of the anchor.
+/// A host on the programs, a protocol machine next to it, and a socket in place of the anchor.
 struct Asking {
     world: World,
     wire: UdpSocket,
     machine: Client,
     /// Requests that have left and were not answered.
     asked: Vec<Probe>,
-    /// Packets of the socket's end.
+    /// Packets received and sent by the socket.
     counts: (u32, u32),
     reports: u32,
-    /// How much later than the machine's request the programs' request left, at most.
+    /// The largest delay of a request by the programs after the machine's.
     late: Span,
 }
 
@@ -128,7 +127,7 @@ impl Asking {
         self.drain(now);
     }
 
-    /// Each request that the machine asks for leaves, and must be the same.
+    /// Sends each request that the machine orders, which must be the same.
     fn drain(&mut self, now: Time) {
         while let Some(output) = self.machine.poll() {
             if let ClientOutput::SendRequest(request) = output {
@@ -145,8 +144,8 @@ impl Asking {
         self.drain(now);
     }
 
-    /// Makes the programs send what the machine asked for at `now`. If it left much later, a loss interval may have
-    /// ended between the two, and nothing is compared.
+    /// Makes the programs send the request that the machine ordered at `now`. If it left much later, a loss
+    /// interval may have ended in between, and nothing is compared.
     fn ask(&mut self, now: Time, request: &Request) {
         self.world.order(0, 0);
         let mut bytes = [0; 100];
@@ -167,7 +166,7 @@ impl Asking {
         if !request.report {
             assert_eq!(got, want, "{what}");
         } else if want.rtt_us == 0 {
-            // The loss of one interval: a quotient of whole numbers.
+            // The loss of one interval: a quotient of integers.
             assert!(got.loss.abs_diff(want.loss) <= 1 && got.rtt_us == 0, "{what}");
         } else {
             assert!(close(got.rtl(), want.rtl(), 1e-6), "{what}");
@@ -178,7 +177,7 @@ impl Asking {
         self.asked.push(probe);
     }
 
-    /// Answers a request, and gives the machine what the host received.
+    /// Answers a request, and passes to the machine what the host received.
     fn answer(&mut self, request: &Probe) {
         self.counts.1 += 1;
         let response = Probe {
@@ -209,7 +208,7 @@ fn a_host_reports_what_the_machine_reports_of_the_same_packets() {
     }
 }
 
-/// Whether this machine has stood still.
+/// True if this computer stalled.
 fn is_late(mode: Mode, asking: &Asking) -> bool {
     let late = asking.late > LATE;
     if late {
@@ -218,7 +217,7 @@ fn is_late(mode: Mode, asking: &Asking) -> bool {
     late
 }
 
-/// Whether the machine never stood still, so that everything was compared.
+/// True if the computer never stalled, so that everything was compared.
 fn reports_are_the_machines(mode: Mode) -> bool {
     let mut asking = Asking::new(mode);
     let mut overtaken = None;
@@ -229,7 +228,7 @@ fn reports_are_the_machines(mode: Mode) -> bool {
         }
         for request in std::mem::take(&mut asking.asked) {
             match request.seq % 11 {
-                // Some are lost; some arrive after their successor, maybe in a later interval.
+                // Some are lost; some arrive after their successor, possibly in a later interval.
                 3 | 7 | 8 => continue,
                 5 => overtaken = Some(request),
                 _ => {
@@ -341,7 +340,7 @@ fn reports_ride_and_each_loss_is_told_once() {
                 assert!(seen.iter().all(|e| e.report == (e.arrival.probe.seq >= first)))
             }
             _ => {
-                // At most one for an interval: no loss is reported twice.
+                // At most one per interval: no loss is reported twice.
                 let span = told[told.len() - 1].arrival.at.since(told[0].arrival.at);
                 let intervals = span.0 / (t_ka * u64::from(N)).0 + 3;
                 assert!(told.len() as u64 <= intervals, "{} of {intervals}", told.len());

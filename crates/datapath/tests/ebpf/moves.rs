@@ -1,4 +1,4 @@
-//! Flows that move, and other tunnels inside.
+//! Flows that move, and other tunnels inside the tunnel.
 
 use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ fn the_first_packets_of_a_flow_are_kept_and_the_daemon_is_asked_once() {
     let sender = host.ns.run(|| UdpSocket::bind("10.8.0.1:0")).unwrap().unwrap();
     let (before, start) = (host.misses.load(Ordering::Relaxed), Instant::now());
     {
-        // The stand-in daemon cannot decide while this is held, so that all of them must wait.
+        // The stand-in daemon cannot decide while this lock is held, so all of them must wait.
         let _busy = host.datapath.lock().unwrap();
         for n in 0..30u8 {
             sender.send_to(&[n], receiver.local_addr().unwrap()).unwrap();
@@ -38,7 +38,7 @@ fn the_first_packets_of_a_flow_are_kept_and_the_daemon_is_asked_once() {
     got.sort_unstable();
     assert_eq!(got, (0..30).collect::<Vec<u8>>());
     assert_eq!(datagrams(&host.ns, &anchor.ns, "10.8.0.2".parse().unwrap(), 50, 100, 1).len(), 50);
-    // The daemon is asked again after 100 ms; a busy machine takes longer to send all of them.
+    // The flow is reported again after 100 ms; a busy machine takes longer to send all of them.
     let asks = 4 + start.elapsed().as_millis() as usize / 100;
     assert!(host.misses.load(Ordering::Relaxed) - before <= asks, "a binding ends the misses");
     assert_eq!(anchor.misses.load(Ordering::Relaxed), 0, "the anchor learned the way back");
@@ -66,7 +66,7 @@ fn packets_that_waited_for_the_daemon_keep_their_order_when_only_a_later_ask_is_
         send(n);
     });
     eventually("the first ask", || asked() > before);
-    // More than the time after which the daemon is asked again.
+    // Longer than the time after which the flow is reported again.
     std::thread::sleep(Duration::from_millis(150));
     host.bind_to.store(slot, Ordering::Relaxed);
     let mut sent = 10;
@@ -82,7 +82,7 @@ fn packets_that_waited_for_the_daemon_keep_their_order_when_only_a_later_ask_is_
     while got.last() != Some(&(sent - 1)) && Instant::now() < end {
         got.extend(receive());
     }
-    // The daemon owns what an ask hands over, and it has thrown away all but the last.
+    // A reported packet belongs to the daemon, which has discarded all but the last.
     let thrown_away = (asked() - before - 1) as u8;
     assert!(thrown_away >= 1);
     assert_eq!(got, (thrown_away..sent).collect::<Vec<u8>>());
@@ -122,7 +122,8 @@ fn via_moves_all_flows_at_once_and_one_way_moves_are_not_learned() {
         assert_eq!(exchange(), anchor_slot(1), "the way back follows");
         via(None);
         assert_eq!(exchange(), anchor_slot(0));
-        // Four of five bytes, with the headers of IP and UDP. The way back has moved twice, and counts on.
+        // Four packets of five bytes, with IP and UDP headers. The return path has moved twice, and its
+        // counters carry over.
         let flow = flow();
         assert_eq!((flow.packets, flow.received_packets, flow.received_bytes), (0, 4, 132));
     }

@@ -1,4 +1,4 @@
-//! What left on a path that died is sent again over another.
+//! Data lost on a path that died is sent again over another path.
 
 use std::net::IpAddr;
 
@@ -46,7 +46,7 @@ fn every_family(wire: Wire) {
     }
 }
 
-/// Two paths that follow their use.
+/// Two paths whose detection follows use.
 fn world(outer: Family, wire: Wire) -> World {
     let world = World::ready(outer, wire, 2, EbpfOptions::default());
     let probing = Probing { follows_use: true, ..Probing::default() };
@@ -67,7 +67,7 @@ fn end(end: &End, slot: fn(u32) -> u32, inner: IpAddr) -> reinjection::End<'_> {
     reinjection::End { ns: &end.ns, datapath: &*end.datapath, slots: [0, 1].map(slot), inner }
 }
 
-/// Nothing that comes over the first path gets in at this end, or it does again.
+/// Makes this end drop everything that arrives over the first path, or receive it again.
 fn deafen(end: &End, deaf: bool) {
     let ifindex = end.ifindex(0);
     end.ns

@@ -1,4 +1,4 @@
-//! Slots that are reused: what was bound to the former path stays with it.
+//! Reused slots: flows bound to the former path do not move to the new one.
 
 use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ fn flow(world: &World, inner: Family, learned: bool) -> ([UdpSocket; 2], FlowKey
     let (near, far) = (bind(1, &world.host.ns), bind(2, &world.anchor.ns));
     let (near_at, far_at) = (near.local_addr().unwrap(), far.local_addr().unwrap());
     if learned {
-        // The kernel takes its time to make an IPv6 address usable.
+        // The kernel takes some time to make an IPv6 address usable.
         eventually("the first packet", || {
             near.send_to(b"first", far_at).unwrap();
             far.recv(&mut [0; 8]).is_ok()
@@ -41,7 +41,7 @@ fn flow(world: &World, inner: Family, learned: bool) -> ([UdpSocket; 2], FlowKey
     ([far, near], flow.key)
 }
 
-/// Sends packets of the flow, and waits until the anchor's daemon has been asked about them.
+/// Sends packets of the flow until they are reported to the anchor's daemon.
 fn expect_misses(world: &World, far: &UdpSocket) {
     let before = world.anchor.misses.load(Ordering::Relaxed);
     eventually("a miss", || {

@@ -40,11 +40,11 @@ fn every_pair_of_families(wire: Wire) {
         return;
     }
     for outer in Family::BOTH {
-        // T_KA is so short that nearly every packet of the host has a period of its own.
+        // T_KA is so short that nearly every packet of the host falls into its own period.
         let world = riding(outer, wire, Span::from_millis(1));
         for family in Family::BOTH {
             exchange(&world, family);
-            // Checksums that the stack left to the device.
+            // With checksums that the stack left to the device.
             let (host, anchor, to) = (&world.host.ns, &world.anchor.ns, family.inner(2));
             assert_eq!(datagrams(host, anchor, to, 100, 700, 1).len(), 100, "{family:?}");
             bulk_tcp(host, anchor, to, 1 << 20);
@@ -53,7 +53,7 @@ fn every_pair_of_families(wire: Wire) {
         assert!(rode >= 20, "{rode} rode");
         for end in [&world.host, &world.anchor] {
             let mut drops = end.datapath.lock().unwrap().drops();
-            // A response that a newer one overtook on two processors.
+            // A response that a newer one overtook on another processor.
             drops.remove(&DropReason::Replay);
             assert!(drops.is_empty(), "{drops:?}");
         }
@@ -71,7 +71,7 @@ fn every_pair_of_families(wire: Wire) {
 fn exchange(world: &World, family: Family) {
     let ends = [&world.host, &world.anchor];
     let taps = ends.map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
-    // A socket listens, so that no ICMP error goes back.
+    // A socket listens, so that no ICMP error is returned.
     let open = |end: &End, last| end.ns.run(|| UdpSocket::bind((family.inner(last), 4001)));
     let _open = [open(ends[0], 1).unwrap().unwrap(), open(ends[1], 2).unwrap().unwrap()];
     let before = ends.map(|end| end.probes.lock().unwrap().len());
@@ -113,7 +113,7 @@ fn answers_ride(world: &World, wire: Wire, family: Family) {
                 is_datagram(got, &payload, wire == Wire::NoChecksum)
             });
         };
-        // The first shows that data leaves here.
+        // The first packet shows that data leaves here.
         leave(&mut packet);
         let (before, seq) = (rode(), sent(host, host_slot(0)).sent + 1);
         let probe = Probe { heard: 3, ..Probe::default() };
@@ -128,7 +128,7 @@ fn answers_ride(world: &World, wire: Wire, family: Family) {
     }
 }
 
-/// A UDP datagram with this payload and, if no device computes it, the matching checksum.
+/// True for a UDP datagram with this payload and, if no device computes it, the matching checksum.
 fn is_datagram(packet: &[u8], payload: &[u8], complete: bool) -> bool {
     let Ok(sliced) = SlicedPacket::from_ip(packet) else { return false };
     let (Some(net), Some(TransportSlice::Udp(udp))) = (&sliced.net, &sliced.transport) else {
@@ -151,7 +151,7 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     let world = riding(Family::V4, Wire::Whole, Span::from_secs(100));
     let (host, anchor) = flow(&world);
     let before = world.host.counters(host_slot(0)).tx_packets;
-    // In step: a later packet may overtake one that waits for a binding.
+    // In step with the receiver: a later packet may overtake one that waits for a binding.
     let mut buffer = [0; 200];
     for n in 0..50u8 {
         host.send_to(&[n; 100], anchor.local_addr().unwrap()).unwrap();
@@ -207,7 +207,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     let mut buffer = [0; 100];
     host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
     let (_, from) = anchor.recv_from(&mut buffer).unwrap();
-    // That packet carried a request; no data has left the anchor, and the answer came at once.
+    // That packet carried a request; no data has left the anchor, so the answer came at once.
     let seq = sent(&world.host, host_slot(0)).sent;
     let response = world.host.wait_for_probe(|e| e.arrival.probe.seq == seq);
     assert!(response.arrival.probe.dt < 10_000_000, "{response:?}");
@@ -231,7 +231,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     let total = (response.arrival.at.0 / 1000) as u32 - response.arrival.probe.t_sc;
     assert!(rtt <= Span::from_micros(u64::from(total) - 1_000_000), "{rtt:?} of {total} µs");
 
-    // The next one rides on the next packet.
+    // The next response rides on the next packet.
     anchor.send_to(b"back", from).unwrap();
     host.recv(&mut buffer).unwrap();
     world.order(0, 0);
@@ -242,7 +242,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     assert!(response.arrival.probe.dt >= 50_000, "{response:?}");
     let len = host.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..len], b"again");
-    // What has left is not swept again.
+    // A response that has left is not swept again.
     std::thread::sleep(Duration::from_millis(1050));
     let tx = world.anchor.counters(anchor_slot(0)).tx_packets;
     world.anchor.datapath.lock().unwrap().sweep(monotonic());
@@ -317,7 +317,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     refused(DropReason::InnerPacket, &ride(0, 101, KEY, &[]));
     anchor.wait_for_probe(|e| e.arrival.probe.seq == 101);
 
-    // A replay's data is delivered, and counted once.
+    // Data of a replayed ride are delivered, and counted once.
     wire.send(&ride(RIDE_ONE_WAY, 102, KEY, &data)).unwrap();
     tap.expect(&data);
     let flows = anchor.datapath.lock().unwrap().flows();
@@ -335,13 +335,13 @@ fn every_request_has_one_answer_also_where_data_leaves_in_the_same_instant() {
     if !may_run() {
         return;
     }
-    // Enough paths to have room for everything held in a round.
+    // Enough paths for all responses held in a round.
     let options = super::options(super::Xdp::Off);
     let world = World::with_paths(Family::V4, Wire::Whole, 1, options, 8 * REQUESTS);
     agree_on_rides(&world, Span::from_secs(100));
     let wire = stranger(&world, 6000);
     wire.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
-    // In step, so that no socket buffer decides what arrives.
+    // In step with the receiver, so that the result does not depend on socket buffers.
     set_option(&wire, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20);
     let (host, anchor) = flow(&world);
     // Answers to a source that has not echoed yet do not wait.
@@ -359,7 +359,7 @@ fn every_request_has_one_answer_also_where_data_leaves_in_the_same_instant() {
         challenge = Probe::open(&bytes[..len], &KEY).ok().map(|answer| answer.t_ss);
         challenge.is_some()
     });
-    std::thread::sleep(Duration::from_millis(5)); // an echo that comes sooner is not looked at
+    std::thread::sleep(Duration::from_millis(5)); // an earlier echo is not compared
     request(FIRST - 1, challenge.unwrap());
     let data = || assert_eq!(anchor.send_to(b"data", host.local_addr().unwrap()).unwrap(), 4);
     let mut answers = Answers::default();
@@ -404,7 +404,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Takes what has arrived; false if nothing has.
+    /// Reads one arrival; false if there is none.
     fn take(&mut self, wire: &UdpSocket) -> bool {
         let mut bytes = [0; 2000];
         let Ok(n) = wire.recv(&mut bytes) else { return false };
@@ -427,14 +427,14 @@ impl Answers {
     }
 }
 
-/// Both ends agree on rides, and one request has since gone alone and been answered.
+/// A world in which both ends have agreed on rides, and one request has then been sent on its own and answered.
 pub(crate) fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
     let world = World::new(outer, wire, 1, super::options(super::Xdp::Off));
     agree_on_rides(&world, t_ka);
     world
 }
 
-/// Makes the probes of a world's path ride; one request goes alone and is answered. Returns its number.
+/// Makes the probes of a world's path ride; one request is sent on its own and answered. Returns its number.
 pub(crate) fn agree_on_rides(world: &World, t_ka: Span) -> u32 {
     let host = PathSetup { probing: probing(t_ka), ..world.host_path(0) };
     world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
@@ -476,7 +476,7 @@ pub(crate) fn flow(world: &World) -> (UdpSocket, UdpSocket) {
 struct Driver<'a> {
     world: &'a World,
     client: Client,
-    /// How often the driver was woken by the client's deadline, and by the datapath's call.
+    /// Wakeups of the driver by the client's deadline, and by the datapath's notification.
     wakes: [u32; 2],
 }
 
@@ -532,7 +532,7 @@ fn a_host_sleeps_while_requests_ride_and_is_called_when_they_cease() {
     let (host, anchor) = flow(&world);
     world.host.datapath.lock().unwrap().set_quiet(host_slot(0), true);
     let to = anchor.local_addr().unwrap();
-    // If the machine stands still for a period, rides cease: try again.
+    // If the machine stalls for a period, rides stop: try again.
     let slept = (0..20).any(|_| {
         let stop = AtomicBool::new(false);
         let longest = std::thread::scope(|scope| {
@@ -552,7 +552,7 @@ fn a_host_sleeps_while_requests_ride_and_is_called_when_they_cease() {
     let rode = sent(&world.host, host_slot(0)).rode;
     assert!(rode >= 6, "{rode}");
 
-    // Rides have ended: one call, and then a request alone in each period.
+    // Rides have ended: one notification, and then a request on its own in each period.
     let (alone, ended) = (sent(&world.host, host_slot(0)), monotonic());
     driver.wakes = [0; 2];
     while driver.wakes[1] == 0 && monotonic() < ended + Span::from_secs(10) {
@@ -566,7 +566,7 @@ fn a_host_sleeps_while_requests_ride_and_is_called_when_they_cease() {
     assert_eq!(driver.client.state(), State::Up);
 }
 
-/// Sends until told to stop; returns the largest distance between two packets.
+/// Sends until `stop` is set; returns the largest interval between two packets.
 fn fifty_a_second(from: &UdpSocket, to: std::net::SocketAddr, stop: &AtomicBool) -> Span {
     let (mut last, mut longest) = (monotonic(), Span::ZERO);
     while !stop.load(Ordering::Relaxed) {

@@ -1,22 +1,22 @@
-//! What every test of a packet path in the kernel stands on.
+//! Common parts of all tests of a datapath in the kernel.
 
 use std::time::{Duration, Instant};
 
 use segue_linux::link::{self, Feature, set_feature};
 
-/// How virtual wires treat packets.
+/// How veth wires treat packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
-    /// Super-packets cross it whole.
+    /// Super-packets cross it unsegmented.
     Whole,
-    /// Cut to size before it.
+    /// Packets are segmented before it.
     NoGso,
-    /// Cut to size, and with their checksums complete.
+    /// Packets are segmented, and their checksums are complete.
     NoChecksum,
 }
 
 impl Wire {
-    /// Makes one end such, and sets it up.
+    /// Configures one end accordingly, and sets it up.
     pub(crate) fn set_up(self, device: &str) {
         set_feature(device, Feature::Gro, true).unwrap();
         if self != Wire::Whole {
@@ -30,7 +30,7 @@ impl Wire {
     }
 }
 
-/// True if the tests may run; if not, says so.
+/// True if the tests may run; prints a note otherwise.
 pub(crate) fn may_run() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -39,7 +39,7 @@ pub(crate) fn may_run() -> bool {
     root
 }
 
-/// Waits until something holds; a busy machine has ten seconds for it.
+/// Waits until a condition holds, for at most ten seconds because the machine may be busy.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !holds() {

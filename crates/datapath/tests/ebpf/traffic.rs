@@ -1,4 +1,4 @@
-//! Applications: bulk TCP with every byte compared, datagrams one by one and in super-packets.
+//! Applications: bulk TCP with every byte compared, and datagrams one by one and in super-packets.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
@@ -41,7 +41,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
 }
 
-/// Sends `count` datagrams of `len` bytes, in super-packets of `batch`, and returns which arrived.
+/// Sends `count` datagrams of `len` bytes, in super-packets of `batch`, and returns those that arrived.
 pub(crate) fn datagrams(
     client: &Netns,
     server: &Netns,
@@ -66,7 +66,7 @@ pub(crate) fn datagrams(
         let bytes: Vec<u8> = group.iter().flat_map(|i| numbered(*i, len)).collect();
         sender.send_to(&bytes, to).unwrap();
         next += group.len() as u32;
-        // In step, so that no socket buffer decides what arrives.
+        // In step with the receiver, so that the result does not depend on socket buffers.
         for _ in &group {
             let Ok(n) = receive(&receiver, &mut buffer) else { break };
             let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
@@ -77,7 +77,7 @@ pub(crate) fn datagrams(
     arrived
 }
 
-/// The kernel ends a call that waits with a time-out early when it interrupts the thread, even if no handler ran (signal(7)).
+/// The kernel ends a call with a timeout early when it interrupts the thread, even if no handler ran (signal(7)).
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match socket.recv(buffer) {
@@ -126,7 +126,7 @@ pub(crate) fn marked_datagram(from: [u8; 4], to: [u8; 4], port: u16, class: u8) 
     bytes
 }
 
-/// The class of the next datagram, which the socket must ask for (`IP_RECVTOS`).
+/// The class of the next datagram; the socket must have requested it (`IP_RECVTOS`).
 pub(crate) fn received_class(socket: &UdpSocket) -> u8 {
     let mut bytes = [0; 16];
     let mut parts = [IoSliceMut::new(&mut bytes)];

@@ -1,4 +1,4 @@
-//! What leaves an end, and where it goes.
+//! Packets that leave an end, and their destinations.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn the_next_hop_of_a_path_goes_before_the_routing_table() {
         };
         let add = || link::add_address("lo", Prefix::host(distant));
         world.anchor.ns.run(add).unwrap().unwrap();
-        // By the routing table it is behind a router that does not exist.
+        // The routing table puts it behind a router that does not exist.
         let nowhere = Route::via(Prefix::host(distant), outer.outer(0, 200));
         world.host.ns.run(|| add_route(&nowhere)).unwrap().unwrap();
         let mut path = world.host_path(0);
@@ -56,7 +56,7 @@ fn the_next_hop_of_a_path_goes_before_the_routing_table() {
     }
 }
 
-/// A request is made before its neighbour is known, and stamped when it leaves.
+/// A request is created before its neighbour is known, and stamped when it leaves.
 #[test]
 fn the_wait_for_a_neighbour_is_no_round_trip_time() {
     if !may_run() {
@@ -69,7 +69,7 @@ fn the_wait_for_a_neighbour_is_no_round_trip_time() {
             let set = || link::sysctl("net.ipv4.conf.sg0.arp_ignore", value).unwrap();
             world.anchor.ns.run(set).unwrap();
         };
-        // Asks for a minute.
+        // Solicits the neighbour for a minute.
         let patience = || link::sysctl("net.ipv4.neigh.sg0.mcast_solicit", "60").unwrap();
         world.host.ns.run(patience).unwrap();
         silent("8");

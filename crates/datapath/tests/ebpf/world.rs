@@ -1,4 +1,4 @@
-//! A host and an anchor in namespaces of their own, joined by virtual Ethernet pairs: one path each.
+//! A host and an anchor in separate namespaces, joined by veth pairs, with one path per pair.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -51,13 +51,13 @@ impl Family {
     }
 }
 
-/// One end with a stand-in for its daemon, which binds every flow that misses to `bind_to`.
+/// One end with a stand-in for its daemon, which binds every flow without a binding to `bind_to`.
 pub(crate) struct End {
     pub ns: Netns,
     pub datapath: Arc<Mutex<Ebpf>>,
     pub probes: Arc<Mutex<Vec<ProbeEvent>>>,
     pub misses: Arc<AtomicUsize>,
-    /// The paths on which requests had ceased to ride, as reported.
+    /// The paths on which requests were reported to have stopped riding.
     pub rides_over: Arc<Mutex<Vec<u32>>>,
     pub bind_to: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
@@ -95,13 +95,13 @@ pub(crate) fn setup(role: Role, outer: Family) -> Setup {
 }
 
 impl World {
-    /// Two ends, `paths` wires, everything set up, no packet sent. The anchor is told where the host is: an unknown
-    /// source must echo first.
+    /// Two ends and `paths` wires, all set up, before any packet. The anchor knows the host's address: an unknown
+    /// source would have to echo first.
     pub(crate) fn new(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         World::with_paths(outer, wire, paths, options, 32)
     }
 
-    /// The same with room for `max_paths` paths at each end.
+    /// Like [`World::new`], with room for `max_paths` paths at each end.
     pub(crate) fn with_paths(
         outer: Family,
         wire: Wire,
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// Sends a request over a path and returns what came back.
+    /// Sends a request over a path and returns the response.
     pub(crate) fn probe(&self, path: u32, seq: u32) -> ProbeEvent {
         self.order(path, seq);
         self.host.wait_for_probe(|e| e.slot == host_slot(path) && e.arrival.probe.seq == seq)
@@ -300,7 +300,7 @@ impl End {
         self.datapath.lock().unwrap().counters(slot)
     }
 
-    /// Packets that the devices of the wires dropped, in both directions, by the kernel's count.
+    /// Packets that the wires' devices dropped in both directions, according to the kernel.
     pub(crate) fn lost_on_wire(&self) -> u64 {
         let text = self.ns.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap();
         let lost = |line: &str| {

@@ -1,4 +1,4 @@
-//! What left on a path that died is sent again over another: what must hold of either packet path.
+//! Data lost on a path that died is sent again over another path: requirements for either datapath.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,11 +12,12 @@ use segue_linux::netns::Netns;
 
 pub(crate) const APART: Duration = Duration::from_millis(40);
 
-/// A host and an anchor with two paths between them, both of which follow their use. New flows take the first.
+/// A host and an anchor with two paths between them, both with detection that follows use. New flows take the
+/// first path.
 pub(crate) struct Tunnel<'a> {
     pub host: End<'a>,
     pub anchor: End<'a>,
-    /// Of the first path, the direction from the host (or to it): whether all that leaves there is lost.
+    /// Makes the first path lose everything in the direction from the host (or to it), or stop losing it.
     pub cut: &'a dyn Fn(bool, bool),
 }
 
@@ -45,7 +46,7 @@ impl End<'_> {
 }
 
 impl Tunnel<'_> {
-    /// One at the host and one at the anchor, each of which sends to the other.
+    /// One socket at the host and one at the anchor, connected to each other.
     pub(crate) fn sockets(&self) -> [UdpSocket; 2] {
         let [near, far] = [&self.host, &self.anchor].map(End::socket);
         near.connect(far.local_addr().unwrap()).unwrap();
@@ -53,7 +54,7 @@ impl Tunnel<'_> {
         [near, far]
     }
 
-    /// While it runs, what the host (or the anchor) sends over the first path is lost.
+    /// Runs `body` while everything that the host (or the anchor) sends over the first path is lost.
     pub(crate) fn while_dead<T>(&self, from_host: bool, body: impl FnOnce() -> T) -> T {
         (self.cut)(from_host, true);
         let result = body();
@@ -61,7 +62,7 @@ impl Tunnel<'_> {
         result
     }
 
-    /// What either end has carried and refused.
+    /// Counters of both ends, for messages.
     fn counts(&self) -> String {
         let of = |end: &End<'_>| {
             let mut datapath = end.datapath();
@@ -111,7 +112,7 @@ impl Tunnel<'_> {
         }
     }
 
-    /// Super-packets: the first segment arrives, and what it says is right.
+    /// Super-packets: the first segment arrives, and its content is correct.
     pub(crate) fn stream(&self) {
         let (host, anchor) = (&self.host, &self.anchor);
         let listener = anchor.ns.run(|| TcpListener::bind((anchor.inner, 0))).unwrap().unwrap();
@@ -125,7 +126,7 @@ impl Tunnel<'_> {
             let since = monotonic();
             std::thread::sleep(APART);
             from.write_all(&sent).unwrap();
-            // The packet path has it soon; what the kernel sends again is kept too.
+            // The datapath has it soon; packets that the kernel retransmits are copied too.
             wait_for("a copy", || host.reinject(since) > 0);
             at.read(&mut got).unwrap()
         });
@@ -141,7 +142,7 @@ impl Tunnel<'_> {
     }
 }
 
-/// Waits until something holds; a busy machine has ten seconds for it.
+/// Waits until a condition holds, for at most ten seconds because the machine may be busy.
 fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !holds() {

@@ -1,4 +1,4 @@
-//! Where traffic goes: by flow before prefix, asked about, held and released, out of a link.
+//! Destinations of traffic: flows before prefixes, asking, holding and releasing, and exits on a link.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn world(path: Path) -> World {
     World::new(path, Wire::Whole, Wire::Whole, Form::Ip, true)
 }
 
-/// Numbered datagrams, from the correspondent to the host unless it is said otherwise.
+/// Numbered datagrams, by default from the correspondent to the host.
 struct Stream {
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -49,7 +49,7 @@ impl Stream {
         Stream::between((&world.correspondent, CORRESPONDENT[0]), (&world.host, HOST[0]), port)
     }
 
-    /// The other way.
+    /// From the host to the correspondent.
     fn up(world: &World, port: u16) -> Stream {
         Stream::between((&world.host, HOST[0]), (&world.correspondent, CORRESPONDENT[0]), port)
     }
@@ -115,7 +115,7 @@ fn a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to(path: Path) 
     named.send(2);
     assert_eq!(named.next(), 2);
     eventually("the drop", || world.anchor.dropped(DropReason::Denied) == 1);
-    // The longest prefix counts.
+    // The longest prefix applies.
     world.anchor.bind(Traffic::To(Prefix::host(ip(HOST[0]))), Exit::Tunnel(TUNNEL));
     other.send(3);
     assert_eq!(other.next(), 3);
@@ -126,7 +126,7 @@ fn a_flow_goes_where_it_is_bound_to_whatever_its_prefix_is_bound_to(path: Path) 
     assert_eq!(relay.traffic_carried(&Traffic::Flow(other.key())).sent_packets, 0);
 }
 
-/// Linux gives the datagrams of a socket a label that it makes of addresses and ports, or none.
+/// Linux gives a socket's datagrams a flow label that it computes from addresses and ports, or none.
 fn with_labels(world: &World, labels: bool) {
     let write =
         || std::fs::write("/proc/sys/net/ipv6/auto_flowlabels", if labels { "1" } else { "0" });
@@ -172,7 +172,7 @@ fn a_flow_is_asked_about_once_and_nothing_of_it_is_lost_or_out_of_order(path: Pa
     world.anchor.relay.lock().unwrap().inject(packet);
     (20..30).for_each(|n| one.send(n));
     (0..30).for_each(|n| assert_eq!(one.next(), n));
-    // One that is refused is not asked about again for a moment.
+    // A refused flow is not asked about again for a moment.
     other.send(0);
     let packet = asked(&world);
     assert_eq!(packet.key, other.key());
@@ -209,19 +209,21 @@ fn what_is_held_is_bounded_the_oldest_goes_first_and_the_rest_leaves_in_order(pa
     eventually("the end of their time", || world.anchor.dropped(DropReason::HoldExpired) == 3);
 }
 
-/// A call goes on while its packets are held for a moment, again and again.
+/// A call continues while its packets are repeatedly held for a moment.
 fn a_stream_that_is_held_and_released_keeps_its_order(path: Path) {
     if !may_run() {
         return;
     }
     const PACKETS: u32 = 4_000;
-    // A virtual pair has a queue for each processor, and what leaves on two of them may overtake.
+    // A veth pair has one queue per processor, and packets that leave on different processors may overtake each
+    // other.
     let mut one = CpuSet::new();
     one.set(0).unwrap();
     sched_setaffinity(Pid::from_raw(0), &one).unwrap();
     let world = world(path);
     let stream = Stream::new(&world, 7_001);
-    // Until the kernel knows a next hop's frame address, which may take a second, it drops what is too much for it.
+    // Until the kernel knows a next hop's hardware address, which may take a second, it drops packets beyond its
+    // queue limit.
     stream.send(PACKETS);
     assert_eq!(stream.next(), PACKETS);
     std::thread::scope(|scope| {
@@ -245,7 +247,7 @@ fn a_stream_that_is_held_and_released_keeps_its_order(path: Path) {
     });
 }
 
-/// The access router relays also what comes out of the tunnel, to the host on its link: this is how it can be held.
+/// The access router also relays packets from the tunnel to the host on its link, which allows it to hold them.
 fn traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop(path: Path) {
     if !may_run() {
         return;
@@ -265,7 +267,7 @@ fn traffic_goes_out_of_a_link_to_the_destination_or_a_next_hop(path: Path) {
     }
 }
 
-/// What the one sends goes up through the tunnel and comes down to the other, once.
+/// Packets from one host go up through the tunnel and come down to the other, once.
 fn two_hosts_of_one_access_router_reach_each_other_through_the_anchor(path: Path) {
     if !may_run() {
         return;
@@ -295,7 +297,7 @@ fn two_hosts_of_one_access_router_reach_each_other_through_the_anchor(path: Path
             |traffic| world.access.relay.lock().unwrap().traffic_carried(&traffic).sent_packets;
         eventually("the count", || carried(Traffic::To(to)) == 100);
         assert_eq!(carried(Traffic::From(prefix(HOME[family]))), 100, "each went up once");
-        // One that waits on its way down stays on its way down.
+        // A packet that waits on the way down stays on the way down.
         world.access.bind(Traffic::To(to), Exit::Hold { packets: 10, within_ms: 60_000 });
         let receiver = other.run(|| UdpSocket::bind((ip(OTHER[family]), 7_000))).unwrap().unwrap();
         receiver.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -312,7 +314,7 @@ fn two_hosts_of_one_access_router_reach_each_other_through_the_anchor(path: Path
     }
 }
 
-/// The routes lead to the other end over another interface, and a router on its link.
+/// The routes lead to the remote end over another interface, and through a router on its link.
 fn a_tunnel_follows_the_routes_to_its_other_end(path: Path) {
     if !may_run() {
         return;
@@ -342,12 +344,12 @@ fn a_tunnel_follows_the_routes_to_its_other_end(path: Path) {
             || wire.receive(&mut frame).unwrap().map(|_| (frame[14] >> 4, frame[20]));
         std::iter::from_fn(&mut received).any(|packet| packet == (6, 41))
     });
-    // The first one went the old way or the new one: none was lost.
+    // The first one took the old or the new route: none was lost.
     let drops = world.access.relay.lock().unwrap().drops();
     assert!(drops.is_empty(), "{drops:?}");
 }
 
-/// The relay's thread stands still while more packets come than its device keeps.
+/// The relay's thread is blocked while more packets arrive than its device can queue.
 fn what_finds_no_room_at_the_relays_device_is_counted(path: Path) {
     if !may_run() {
         return;
@@ -373,7 +375,7 @@ fn what_finds_no_room_at_the_relays_device_is_counted(path: Path) {
     assert_eq!(world.anchor.dropped(DropReason::QueueFull), lost);
 }
 
-/// More is sent to a host than its link takes.
+/// More is sent to a host than its link can carry.
 fn what_waits_for_a_slow_link_keeps_nothing_from_the_others(path: Path) {
     if !may_run() {
         return;

@@ -1,4 +1,4 @@
-//! DSCP and congestion: copied out, carried in (RFC 6040).
+//! DSCP and congestion marks: copied to the outer header, and back to the inner one (RFC 6040).
 
 use std::net::{Ipv6Addr, UdpSocket};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::world::{
     over_both, send_raw,
 };
 
-/// The port that the test's packets go to.
+/// Destination port of the tests' packets.
 pub(crate) const PORT: u16 = 7_000;
 
 over_both! {
@@ -28,7 +28,7 @@ fn the_inner_class_is_copied_to_the_outer_header(path: Path) {
     let world = World::new(path, Wire::Whole, Wire::Whole, Form::Ip, true);
     let mut wire = world.anchor.ns.run(|| PacketSocket::open("sg0")).unwrap().unwrap();
     let sender = world.host.run(|| UdpSocket::bind((ip(HOST[1]), 0))).unwrap().unwrap();
-    // DSCP 46; not capable of ECN, ECT(0), and CE.
+    // DSCP 46; not ECN-capable, ECT(0), and CE.
     for class in [0xb8, 0xba, 0xbb] {
         set_option(&sender, libc::IPPROTO_IP, libc::IP_TOS, class);
         sender.send_to(b"x", (ip(CORRESPONDENT[1]), PORT)).unwrap();
@@ -55,7 +55,7 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
     let receiver = receiver.unwrap().unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     set_option(&receiver, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
-    // ECT(1), then one that is not capable, then one without a mark on its way.
+    // ECT(1), then a packet that is not ECN-capable, then one without a congestion mark.
     send_raw(&world.access, ANCHOR_OUTER[0], &tunnelled(3, 0xb9));
     assert_eq!(received_class(&receiver), 0xbb);
     send_raw(&world.access, ANCHOR_OUTER[0], &tunnelled(3, 0xb8));
@@ -65,7 +65,7 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
     assert_eq!(received_class(&receiver), 0xb9);
 }
 
-/// A datagram of the host as its access router sends it, with the class of either header.
+/// A datagram of the host as its access router sends it, with the classes of both headers.
 pub(crate) fn tunnelled(outer: u8, inner: u8) -> Vec<u8> {
     let octets = |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().octets();
     let packet = marked_datagram(octets(HOST[1]), octets(CORRESPONDENT[1]), PORT, inner);

@@ -1,4 +1,4 @@
-//! What must not pass: inner sources of others, from either side of a tunnel.
+//! Packets that must not pass: inner sources of others, from either side of a tunnel.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::world::{
     defaults, eventually, ip, may_run, namespace, over_both, pair, prefix, wire_up,
 };
 
-/// Addresses of another host behind the same access router, which its home prefixes would be.
+/// Addresses of another host behind the same access router, and its home prefixes.
 const OTHER: [&str; 2] = ["fd0e::2", "10.71.0.2"];
 const OTHER_HOME: [&str; 2] = ["fd0e::/64", "10.71.0.0/24"];
 
@@ -36,7 +36,7 @@ fn world(path: Path) -> World {
     World::new(path, Wire::Whole, Wire::Whole, Form::Ip, true)
 }
 
-/// Sends a datagram from one of the node's addresses, which it is given first.
+/// Sends a datagram from an address, which is first assigned to the node.
 fn send(node: &Netns, device: &str, from: &str, to: &str) {
     node.run(|| {
         let _ = link::add_address(device, Prefix::host(ip(from)));
@@ -46,7 +46,7 @@ fn send(node: &Netns, device: &str, from: &str, to: &str) {
     .unwrap();
 }
 
-/// A socket that nothing must arrive at but what is good.
+/// A socket at which only legitimate packets may arrive.
 fn receiver(node: &Netns, at: &str) -> UdpSocket {
     let socket = node.run(|| UdpSocket::bind((ip(at), 7_000))).unwrap().unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -78,7 +78,7 @@ fn a_host_that_sends_with_anothers_source_is_stopped_at_its_link(path: Path) {
     assert_eq!(world.anchor.dropped(DropReason::InnerSource), 0, "it was stopped before");
 }
 
-/// The access router does not check, or is not what it says: the anchor does not rely on it.
+/// The access router does not check sources, or is an impostor: the anchor must not rely on it.
 fn what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there(path: Path) {
     if !may_run() {
         return;
@@ -102,7 +102,7 @@ fn what_comes_out_of_a_tunnel_has_a_source_that_was_allowed_there(path: Path) {
     }
 }
 
-/// Somebody on the anchor's other side pretends to be a host.
+/// A node on the anchor's other side impersonates a host.
 fn a_hosts_source_does_not_come_from_the_rest_of_the_world(path: Path) {
     if !may_run() {
         return;
@@ -136,7 +136,7 @@ fn a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_
     world.access.put(Forward::Source(Source { port: link, prefix: home }));
     send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
     arrives_from(&at, HOST[0]);
-    // A tunnel that comes again has the sources that it is given again.
+    // A tunnel that is added again has only the sources that are added again.
     let tunnel = world.anchor.tunnel(TUNNEL);
     world.anchor.take_back(Forward::Tunnel(tunnel));
     world.anchor.put(Forward::Tunnel(tunnel));
@@ -148,7 +148,7 @@ fn a_link_is_checked_as_long_as_it_has_a_source_and_sources_of_a_tunnel_go_with_
     arrives_from(&at, HOST[0]);
 }
 
-/// Routes lead more to the relay than anything is bound.
+/// Routes lead more traffic to the relay than is bound.
 fn what_is_bound_to_nothing_is_dropped_and_counted(path: Path) {
     if !may_run() {
         return;
@@ -169,7 +169,8 @@ fn what_is_bound_to_nothing_is_dropped_and_counted(path: Path) {
     world.anchor.bind(Traffic::To(home), Exit::Tunnel(TUNNEL));
     send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
     arrives_from(&at, CORRESPONDENT[0]);
-    // Without the tunnel what is bound to it is refused; with it, it goes there again.
+    // Without the tunnel, traffic bound to it is refused; once the tunnel is back, the traffic goes
+    // there again.
     let tunnel = world.anchor.tunnel(TUNNEL);
     world.anchor.take_back(Forward::Tunnel(tunnel));
     send(&world.correspondent, "sgc", CORRESPONDENT[0], HOST[0]);
@@ -191,7 +192,7 @@ fn a_hosts_source_does_not_come_over_another_link_of_its_access_router(path: Pat
     other.run(|| wire_up("sgb", OTHER, Wire::Whole)).unwrap();
     other.run(|| defaults(&["fd0e::1", "10.71.0.1"])).unwrap();
     world.serve("sgb", OTHER_HOME.map(prefix));
-    // The other host has left: nothing is checked on its link any more.
+    // The other host has left, so its link is not checked.
     let link = Port::Link(world.access.index("sgb"));
     for home in OTHER_HOME.map(prefix) {
         world.access.take_back(Forward::Source(Source { port: link, prefix: home }));
@@ -205,7 +206,7 @@ fn a_hosts_source_does_not_come_over_another_link_of_its_access_router(path: Pat
     }
 }
 
-/// `::/0` says nothing of IPv4, nor `0.0.0.0/0` of IPv6.
+/// `::/0` does not cover IPv4, nor `0.0.0.0/0` IPv6.
 fn everything_of_one_family_is_nothing_of_the_other(path: Path) {
     if !may_run() {
         return;
@@ -220,7 +221,7 @@ fn everything_of_one_family_is_nothing_of_the_other(path: Path) {
         world.access.put(Forward::Source(Source { port, prefix: wide }));
         send(&world.correspondent, "sgc", CORRESPONDENT[family], HOST[family]);
         arrives_from(&at, CORRESPONDENT[family]);
-        // Bound by everything of the other family.
+        // Bound by all addresses of the other family.
         let other = prefix(["0.0.0.0/0", "::/0"][family]);
         let home = prefix(HOME[family]);
         let to = |traffic| Binding { traffic, exit: Exit::Tunnel(TUNNEL) };
@@ -233,7 +234,7 @@ fn everything_of_one_family_is_nothing_of_the_other(path: Path) {
     }
 }
 
-/// Messages between the ends of a tunnel, as NATs need them, over the same ports.
+/// Messages between the ends of a tunnel over the tunnel's ports, as needed for NATs.
 fn what_is_no_ip_packet_at_a_tunnels_port_is_for_whoever_has_it(path: Path) {
     if !may_run() {
         return;
@@ -253,7 +254,7 @@ fn what_is_no_ip_packet_at_a_tunnels_port_is_for_whoever_has_it(path: Path) {
     for _ in 0..3 {
         send(&world.host, "sga", HOST[0], CORRESPONDENT[0]);
         arrives_from(&at, HOST[0]);
-        // The second one is of IPv6, and no packet.
+        // The second one has an IPv6 version field, but is not a packet.
         for message in [&[0x3b, 1][..], &[0x60, 2], &[0x3b, 3]] {
             access.send_to(message, to).unwrap();
         }
@@ -263,7 +264,7 @@ fn what_is_no_ip_packet_at_a_tunnels_port_is_for_whoever_has_it(path: Path) {
         }
     }
     counted(&world.anchor, DropReason::InnerPacket, 3);
-    // What could be a packet from a port that no tunnel has.
+    // Data that could be a packet, from a port that no tunnel uses.
     let stranger = world.access.ns.run(|| UdpSocket::bind((ip(ACCESS_OUTER[1]), 5_438)));
     stranger.unwrap().unwrap().send_to(&[0x60, 5], to).unwrap();
     let (len, from) = anchor.recv_from(&mut buffer).unwrap();
@@ -272,7 +273,7 @@ fn what_is_no_ip_packet_at_a_tunnels_port_is_for_whoever_has_it(path: Path) {
     assert_eq!(access.recv(&mut buffer).unwrap(), 2);
 }
 
-/// An operator reloads the packet filter, or takes a single element away.
+/// An operator reloads the packet filter, or deletes a single element.
 #[test]
 fn the_packet_filters_table_comes_back() {
     if !may_run() {
@@ -300,7 +301,7 @@ fn the_packet_filters_table_comes_back() {
     arrives_from(&at, HOST[0]);
 }
 
-/// The VLAN is another link.
+/// The VLAN is a different link.
 fn a_frame_with_a_vlans_tag_is_not_the_interfaces(path: Path) {
     if !may_run() {
         return;

@@ -1,4 +1,4 @@
-//! The relay on this kernel: real devices, real packets, namespaces of its own. Needs root.
+//! The relay on this kernel, with real devices and packets in separate namespaces. Needs root.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
 

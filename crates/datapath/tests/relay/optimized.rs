@@ -1,4 +1,4 @@
-//! Route optimization: home addresses in extension headers, put in and taken out.
+//! Route optimization: inserting and removing home addresses in extension headers.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,28 +15,29 @@ use crate::world::{
     wire_up,
 };
 
-/// Addresses on the link between the two, of either family.
+/// Addresses on the link between the two nodes, one of each family.
 const NEAR: [&str; 2] = ["fd00::1", "10.9.0.1"];
 const FAR: [&str; 2] = ["fd00::2", "10.9.0.2"];
 const HOME: &str = "fd08::1";
 const FAR_HOME: &str = "fd08::2";
-/// Bytes of either header.
+/// Bytes of either extension header.
 const HEADER: u32 = 24;
 
 fn v6(text: &str) -> Ipv6Addr {
     text.parse().unwrap()
 }
 
-/// A mobile node away from home, and a node that it talks to.
+/// A mobile node away from home, and its peer.
 struct Pair {
     mobile: Router,
     other: Router,
-    /// By which the mobile node knows the other one, and that one it.
+    /// The address by which the mobile node knows its peer, and the one by which the peer knows the
+    /// mobile node.
     at: [IpAddr; 2],
 }
 
 impl Pair {
-    /// `both`: the other node is away from its home too.
+    /// `both`: the peer is away from its home too.
     fn new(wire: Wire, both: bool) -> Pair {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -159,17 +160,17 @@ fn packet(from: &str, to: &str, headers: &[(u8, &[u8])], next: u8, payload: &[u8
     bytes
 }
 
-/// What follows the next header in a Destination Options header with this home address.
+/// The bytes after the next-header field of a Destination Options header with this home address.
 fn home_option(home: &str) -> Vec<u8> {
     [&[2, 1, 2, 0, 0, 0xc9, 16][..], &v6(home).octets()].concat()
 }
 
-/// What follows the next header in a type 2 routing header with this home address.
+/// The bytes after the next-header field of a type 2 routing header with this home address.
 fn routing(home: &str) -> Vec<u8> {
     [&[2, 2, 1, 0, 0, 0, 0][..], &v6(home).octets()].concat()
 }
 
-/// The packets that the node's daemon was given.
+/// The packets that the node's daemon has received.
 fn given(node: &Router, number: usize) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     eventually("a message for the daemon", || {
@@ -182,7 +183,7 @@ fn given(node: &Router, number: usize) -> Vec<Vec<u8>> {
     packets
 }
 
-/// How many errors of ICMPv6 a node has sent.
+/// How many ICMPv6 errors a node has sent.
 fn errors_sent(node: &Router) -> u64 {
     let text = node.ns.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp6")).unwrap();
     let count = |name: &str| {
@@ -229,7 +230,7 @@ fn data_without_a_binding_is_counted_and_told_and_a_strange_routing_header_is_th
     }
     let pair = Pair::new(Wire::Whole, false);
     let udp = [0x1b, 0x59, 0x1b, 0x59, 0, 8, 0, 0];
-    // Another home address than the binding's, and the right one from another care-of address.
+    // A home address other than the binding's, and the correct one from another care-of address.
     let wrong = [
         packet(NEAR[0], FAR[0], &[(60, &home_option("fd08::77"))], 17, &udp),
         packet("fd00::99", FAR[0], &[(60, &home_option(HOME))], 17, &udp),
@@ -271,7 +272,7 @@ fn in_user_space_home_addresses_and_a_port_in_use_are_refused_and_nothing_change
     assert!(put(udp).unwrap_err().contains("in use"));
     drop(taken);
     put(udp).unwrap();
-    // The port of a tunnel is others' again when the tunnel is gone.
+    // Other programs can use a tunnel's port again once the tunnel is gone.
     let bind = || router.ns.run(|| std::net::UdpSocket::bind(("::", 4_191))).unwrap();
     assert!(bind().is_err());
     router.take_back(Forward::Tunnel(tunnel(udp)));

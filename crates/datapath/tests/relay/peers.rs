@@ -1,4 +1,5 @@
-//! The relay at one end, this kernel's own tunnels at the other: IPv6 in IPv6 by segment routing with one segment.
+//! The relay at one end and this kernel's own tunnels at the other: IPv6 in IPv6, by segment routing with one
+//! segment.
 
 use segue_ip::Form;
 use segue_linux::link::set_mtu;
@@ -20,7 +21,7 @@ fn configure(router: &Router, commands: &str) {
     }
 }
 
-/// Has the access router's kernel do what its relay did.
+/// Makes the access router's kernel replace its relay.
 fn by_the_kernel(world: &World) {
     let access = &world.access;
     access.relay.lock().unwrap().detach(access.index("sg0"));
@@ -47,7 +48,8 @@ fn the_kernels_own_tunnel_is_a_peer(path: Path) {
     for core in [Wire::Whole, Wire::NoGso, Wire::NoChecksum] {
         let world = World::new(path, core, Wire::Whole, Form::Ip, true);
         by_the_kernel(&world);
-        // As an access router advertises it: segment routing tells nobody that its packets grow.
+        // The MTU that an access router would advertise: segment routing does not announce that it enlarges
+        // packets.
         world.host.run(|| set_mtu("sga", 1_452)).unwrap().unwrap();
         bulk_tcp(&world.host, &world.correspondent, ip(CORRESPONDENT[0]), 2 << 20);
         bulk_tcp(&world.correspondent, &world.host, ip(HOST[0]), 2 << 20);

@@ -1,5 +1,5 @@
-//! A mobile host behind an access router, an anchor router, and a correspondent, each in a namespace of its own. The
-//! routers have a tunnel between them: what the host sends goes into it, what is for the host comes through it.
+//! A mobile host behind an access router, an anchor router, and a correspondent, in separate namespaces. The routers
+//! have a tunnel between them for the traffic from and to the host.
 
 use std::net::{IpAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -25,11 +25,11 @@ use crate::local::is_local;
 pub(crate) use crate::stage::{Wire, eventually, may_run};
 
 pub(crate) const TUNNEL: u32 = 7;
-/// Of the relay's device: that of the wires less IPv6, and GRE with a key or UDP.
+/// MTU of the relay's device: the MTU of the wires less IPv6, and GRE with a key or UDP.
 const MTU: u32 = 1_500 - 40 - 8;
 const UPLINK: u32 = 100;
 
-/// Who carries the relays' packets.
+/// What carries the relays' packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// Programs in the kernel.
@@ -38,7 +38,7 @@ pub(crate) enum Path {
     User,
 }
 
-/// Makes tests for each packet path of functions that take one.
+/// Turns functions that take a datapath into tests for each datapath.
 macro_rules! over_both {
     ($($name:ident)*) => {
         mod kernel {
@@ -52,7 +52,7 @@ macro_rules! over_both {
 
 pub(crate) use over_both;
 
-/// A router: its relay, and what that reported.
+/// A router: its relay, and the events that the relay reported.
 pub(crate) struct Router {
     pub(crate) ns: Netns,
     pub(crate) relay: Arc<Mutex<Relay>>,
@@ -111,12 +111,13 @@ pub(crate) fn pair(device: &str, from: &Netns, to: &Netns) {
 }
 
 impl World {
-    /// `core` between the routers, `access` between access router and host; the tunnel has this form.
+    /// `core` is the wire between the routers, `access` the one between access router and host; the tunnel has this
+    /// form.
     pub(crate) fn new(path: Path, core: Wire, access: Wire, form: Form, outer_v6: bool) -> World {
         World::over(path, [core, access], (form, outer_v6), false)
     }
 
-    /// The same; flows may be told apart by their labels, too.
+    /// Like [`World::new`]; `labels` also distinguishes flows by their flow labels.
     pub(crate) fn over(
         path: Path,
         [core, access]: [Wire; 2],
@@ -170,14 +171,14 @@ impl World {
         self.access.put(Forward::Tunnel(here));
     }
 
-    /// Leads what comes over links to the access router's relay, by a table that rules choose.
+    /// Routes packets from links to the access router's relay, through a table that rules select.
     fn route_uplinks(&self) {
         let relay = self.access.relay.lock().unwrap().tun_ifindex();
         self.access
             .ns
             .run(|| {
                 for v6 in [true, false] {
-                    // What is for the access router itself stays there.
+                    // Packets to the access router itself stay there.
                     let local = Rule { v6, priority: 4_000, table: 255, ..Rule::default() };
                     add_rule(&local).unwrap();
                     let everything = Prefix::default_of(v6);
@@ -214,12 +215,12 @@ impl World {
     }
 }
 
-/// Waits until packets to an address of the calling thread's namespace are taken in.
+/// Waits until packets to an address in the calling thread's namespace are accepted.
 pub(crate) fn takes_in(address: &str) {
     eventually("an address", || is_local(ip(address)));
 }
 
-/// The same form as the other end has it.
+/// The same form from the other end's point of view.
 fn turned(form: Form) -> Form {
     match form {
         Form::Gre { send, receive } => Form::Gre { send: receive, receive: send },
@@ -319,7 +320,7 @@ impl Drop for Router {
     }
 }
 
-/// Sends a packet over IPv6 as it stands, over the wire between the routers.
+/// Sends a packet unchanged over IPv6, on the wire between the routers.
 pub(crate) fn send_raw(node: &Router, to: &str, packet: &[u8]) {
     node.ns
         .run(|| {

@@ -1,9 +1,9 @@
-//! Addresses of the calling thread's namespace.
+//! Addresses in the calling thread's namespace.
 
 use std::net::IpAddr;
 
-/// Whether packets to an address of this namespace are taken in. The kernel adds the route for that in its own time
-/// after an IPv6 address; what comes before is lost.
+/// True if packets to an address in this namespace are accepted. The kernel adds the route for an IPv6 address some
+/// time after the address itself; packets that arrive earlier are lost.
 pub(crate) fn is_local(address: IpAddr) -> bool {
     let IpAddr::V6(address) = address else { return true };
     let whole = format!("{:032x} 80 ", u128::from(address));

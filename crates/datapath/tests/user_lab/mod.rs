@@ -1,5 +1,5 @@
 //! Two namespaces with a veth between them and a user-space datapath in each: a host and its anchor.
-//! Everything is gone when a [`Lab`] is dropped.
+//! Dropping a [`Lab`] removes everything.
 
 #![allow(dead_code, reason = "each user of this module needs a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test network that cannot be set up ends the run")]
@@ -26,7 +26,7 @@ use segue_linux::netns::Netns;
 use segue_wire::{Probe, ProbeKey};
 
 pub(crate) const PORT: u16 = 5005;
-/// The host's slots, and with them its tunnel indices.
+/// The host's slot, which is also its tunnel index.
 pub(crate) const HOST_SLOT: u32 = 3;
 /// The anchor's slot for [`HOST_SLOT`].
 pub(crate) const ANCHOR_SLOT: u32 = 6;
@@ -45,7 +45,7 @@ pub(crate) enum Offloads {
     NoChecksum,
 }
 
-/// Says why namespace tests cannot run here, visibly, and returns true.
+/// True if namespace tests cannot run here; then prints why.
 pub(crate) fn skipped() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -70,13 +70,13 @@ pub(crate) fn inner(v6: bool, last: u8) -> IpAddr {
     }
 }
 
-/// One end, with a thread that decides for it as a daemon would: every new flow takes `slot`.
+/// One end, with a thread that decides in place of a daemon: every new flow takes `slot`.
 pub(crate) struct End {
     pub ns: Netns,
     pub user: Arc<Mutex<User>>,
     pub probes: Mutex<Receiver<ProbeEvent>>,
     pub misses: Arc<AtomicU32>,
-    /// Where new flows go; `u32::MAX` keeps them waiting.
+    /// Slot for new flows; `u32::MAX` keeps them waiting.
     pub slot: Arc<AtomicU32>,
     decider: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
@@ -237,7 +237,7 @@ pub(crate) fn anchor_config() -> PathSetup {
 }
 
 impl Lab {
-    /// Both ends, one path over the outer family, probed once.
+    /// Both ends, with one path over the outer family that has been probed once.
     pub(crate) fn new(outer_v6: bool, offloads: Offloads) -> Lab {
         let (host_ns, anchor_ns) = namespaces(offloads);
         let mtu = if outer_v6 { 1436 } else { 1456 };
@@ -248,7 +248,7 @@ impl Lab {
             anchor.with(|u| u.set_inner(inner(v6, 1), OWNER).unwrap());
         }
         let lab = Lab { host, anchor, outer_v6 };
-        // The anchor is told where the host is: an unknown source must echo first.
+        // The anchor knows the host's address: an unknown source would have to echo first.
         let host = host_config(outer_v6);
         let known = PathSetup { local: host.remote, remote: host.local, ..anchor_config() };
         lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &known).unwrap());
@@ -257,7 +257,7 @@ impl Lab {
         lab
     }
 
-    /// Sets how either end probes the path; what was counted and learned stays.
+    /// Sets how each end probes the path; counters and learned state are kept.
     pub(crate) fn probe_as(&self, host: Probing, anchor: Probing) {
         let ifindex = self.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
         let config = PathSetup { ifindex, probing: host, ..host_config(self.outer_v6) };
@@ -265,13 +265,13 @@ impl Lab {
         self.anchor_probes_as(anchor);
     }
 
-    /// The same, only for the anchor.
+    /// Like [`Lab::probe_as`], only for the anchor.
     pub(crate) fn anchor_probes_as(&self, probing: Probing) {
         let config = PathSetup { probing, ..anchor_config() };
         self.anchor.with(|u| u.set_path(ANCHOR_SLOT, &config).unwrap());
     }
 
-    /// Sockets belong to the caller's namespace.
+    /// Runs in the host's namespace, to which new sockets belong.
     pub(crate) fn set_host_path(&self, slot: u32, config: &PathSetup) {
         self.host.ns.run(|| self.host.with(|u| u.set_path(slot, config).unwrap())).unwrap();
     }
@@ -341,7 +341,7 @@ pub(crate) fn exchange(lab: &Lab, v6: bool) {
     }
 }
 
-/// Waits until something holds; a busy machine has ten seconds for it.
+/// Waits until a condition holds, for at most ten seconds because the machine may be busy.
 pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !done() {

@@ -1,4 +1,4 @@
-//! Whole IP packets into and out of a device without a frame header.
+//! Complete IP packets into and out of a device without a frame header.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Opens it on the device of that name in the caller's namespace.
+    /// Opens it on the device with this name in the caller's namespace.
     pub(crate) fn new(device: &str) -> Tap {
         let ifindex = segue_linux::link::index_of(device).unwrap() as i32;
         let protocol = (libc::ETH_P_ALL as u16).to_be();
@@ -41,7 +41,7 @@ impl Tap {
         address
     }
 
-    /// Sends a packet out of the device, as its network stack would.
+    /// Sends a packet out of the device, like its network stack.
     pub(crate) fn send(&self, packet: &[u8]) {
         let protocol = if packet[0] >> 4 == 4 { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
         let address = self.address((protocol as u16).to_be());
@@ -67,7 +67,7 @@ impl Tap {
                 libc::recvfrom(fd, data, buffer.len(), flags, from, &mut len)
             };
             match usize::try_from(n) {
-                // The socket shows outgoing packets too, even its own.
+                // The socket receives outgoing packets too, even its own.
                 Ok(_) if (from.sll_pkttype == libc::PACKET_OUTGOING) != left => {}
                 Ok(n) => return Some(buffer[..n].to_vec()),
                 Err(_) => {
@@ -99,7 +99,7 @@ impl Tap {
     }
 }
 
-/// A UDP datagram with marks in the fields that a tunnel might touch.
+/// A UDP datagram with distinctive values in the fields that a tunnel might change.
 pub(crate) fn packet(source: IpAddr, destination: IpAddr, n: u16, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     match (source, destination) {
