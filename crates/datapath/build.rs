@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Objects by the names of their sources: the tunnel's packet path, the relay, the STAMP reflector by itself, and what has
-/// programs leave by an access.
+/// The eBPF objects by the names of their sources: the tunnel's datapath, the relay, the stand-alone STAMP reflector,
+/// and the programs that send over one access.
 const OBJECTS: [&str; 4] = ["segue", "relay", "reflector", "access"];
 
 fn main() {

@@ -1,11 +1,11 @@
-//! What the relay costs: TCP over the kernel's VXLAN and through the relay in each form, and datagrams of many flows, or to
-//! many prefixes, that are each bound by a rule of their own. In namespaces of its own; needs root and `iperf3`.
+//! The cost of the relay: TCP over the kernel's VXLAN and through the relay in each form, and datagrams of many flows,
+//! or to many prefixes, each bound by its own rule. Runs in separate namespaces; needs root and `iperf3`.
 //!
 //! `relay_bench [--json] [--rounds N] [--seconds N] [--rules N]`
 //!
-//! Two kinds of wire: one that carries super-packets whole (a virtual pair's default) and one like a real one (cut to
-//! packets before it, merged by GRO behind it). The order rotates from round to round; medians are shown, next to their
-//! bars ([`CPU_BAR`], [`RULES_BAR`]).
+//! Two kinds of wire: one that passes super-packets unsegmented (the default of a veth pair), and one like a real link
+//! (segmented before it, merged by GRO after it). The order rotates from round to round; medians are printed, next to
+//! their limits ([`CPU_BAR`], [`RULES_BAR`]).
 
 mod side_by_side;
 
@@ -27,21 +27,21 @@ use side_by_side::{Error, IN_VXLAN, Net, Sample, WIRE, median, verdict, wire_nam
 const TUNNEL: u32 = 1;
 /// The receiver's address behind the relay.
 const BEHIND: &str = "10.8.0.2";
-/// Most processor time for a gigabyte, as a multiple of VXLAN's.
+/// Most processor time per gigabyte, as a multiple of VXLAN's.
 const CPU_BAR: f64 = 1.0;
-/// Most processor time for a datagram with many rules, as a multiple of that with one.
+/// Most processor time per datagram with many rules, as a multiple of the time with one rule.
 const RULES_BAR: f64 = 1.2;
-/// Datagrams in a round of each.
+/// Datagrams per round and kind of rule.
 const DATAGRAMS: u32 = 400_000;
 
-/// What a rule binds.
+/// The kind of traffic that a rule binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rules {
     Flows,
     Prefixes,
 }
 
-/// Nanoseconds of processor time for a datagram, with one rule and with many.
+/// Nanoseconds of processor time per datagram, with one rule and with many.
 type OneAndMany = [f64; 2];
 
 const CARRIERS: [(&str, Option<Form>); 4] = [
@@ -96,7 +96,7 @@ fn bench() -> Result<(), Error> {
     Ok(())
 }
 
-/// The bar of a carrier's processor time, where it has one.
+/// The limit of a carrier's processor time, if it has one.
 fn bar(form: Option<Form>) -> Option<f64> {
     form.map(|_| CPU_BAR)
 }
@@ -144,12 +144,12 @@ impl Rules {
         }
     }
 
-    /// Only flows have one.
+    /// Only flows have a limit.
     fn bar(self) -> Option<f64> {
         (self == Rules::Flows).then_some(RULES_BAR)
     }
 
-    /// Where datagram `n` comes from and goes to, of as many as there are rules.
+    /// Source port and destination of datagram `n`; there are as many different ones as rules.
     fn ends(self, n: u32) -> (u16, SocketAddr) {
         let (sport, dport, host) = match self {
             Rules::Flows => (n / 50_000, n % 50_000, u32::from_be_bytes([10, 8, 0, 2])),
@@ -159,7 +159,7 @@ impl Rules {
         (10_000 + sport as u16, to)
     }
 
-    /// What rule `n` binds.
+    /// The traffic that rule `n` binds.
     fn traffic(self, n: u32) -> Traffic {
         let (sport, to) = self.ends(n);
         match self {
@@ -270,11 +270,12 @@ fn bind(relay: &mut Relay, traffic: Traffic) -> Result<(), segue_datapath::Datap
     relay.put(&Forward::Bind(binding))
 }
 
-/// For a datagram into a tunnel: of one flow, or to one prefix, with one rule, and of as many as there are rules.
+/// Processor time of a datagram into a tunnel: for one flow or prefix with one rule, and for as many as there are
+/// rules.
 fn of_rules(net: &Net, kind: Rules, rules: u32, rounds: usize) -> Result<OneAndMany, Error> {
     let [near, far] = relays(net, Form::Ip)?;
     let poisoned = |_| "a thread with the relay has panicked";
-    // What arrives is refused at once, so that only the way out differs.
+    // The far end refuses arrivals at once, so that only the sending side differs.
     let source = Source { port: Port::Tunnel(TUNNEL), prefix: Prefix::default_of(false) };
     far.relay.lock().map_err(poisoned)?.take_back(&Forward::Source(source))?;
     let relay = near.relay.lock().map_err(poisoned)?.tun_ifindex();
@@ -297,8 +298,8 @@ fn of_rules(net: &Net, kind: Rules, rules: u32, rounds: usize) -> Result<OneAndM
     }))
 }
 
-/// Sends datagrams by so many rules in turn; returns this thread's processor time, in which the kernel's work on the way
-/// out is done.
+/// Sends datagrams by this many rules in turn; returns this thread's processor time, which includes the kernel's work
+/// on the sending side.
 fn send(kind: Rules, rules: u32) -> Result<u64, Error> {
     let last = kind.ends(rules - 1).0;
     let sockets = (10_000..=last)
@@ -306,9 +307,9 @@ fn send(kind: Rules, rules: u32) -> Result<u64, Error> {
         .collect::<Result<Vec<_>, _>>()?;
     let before = thread_ns()?;
     for n in 0..DATAGRAMS {
-        // Not in the order in which the rules were made.
+        // Not in the order in which the rules were created.
         let (sport, to) = kind.ends(n.wrapping_mul(2_654_435_761) % rules);
-        // A full queue is no error of the bench.
+        // A full queue is not an error of the benchmark.
         let _ = sockets[usize::from(sport - 10_000)].send_to(&[0; 64], to);
     }
     Ok(thread_ns()? - before)

@@ -1,11 +1,12 @@
-//! One end of a tunnel of the relay, to be tried against other implementations. Needs root.
+//! One end of a relay tunnel, for tests against other implementations. Needs root.
 //!
 //! `relay_end [--user] FORM DEVICE LOCAL REMOTE OWN FAR`
 //!
-//! `--user` carries packets in user space. FORM is `ip`, `gre`, `gre:KEY`, `udp:LOCAL:REMOTE`, `home` (OWN is this node's home address, REMOTE the other node's own
-//! address) or `peer` (FAR is the other node's home address). DEVICE leads to the other end. OWN and FAR are lists of
-//! addresses with commas between: those of this end, put onto the relay's device, and those behind the tunnel. It prints
-//! "ready", runs until its standard input ends, and prints what the tunnel has carried and what was refused.
+//! `--user` carries packets in user space. FORM is `ip`, `gre`, `gre:KEY`, `udp:LOCAL:REMOTE`, `home` (OWN is this
+//! node's home address, REMOTE the peer's own address) or `peer` (FAR is the peer's home address). DEVICE leads to the
+//! remote end. OWN and FAR are comma-separated lists of addresses: those of this end, which are added to the relay's
+//! device, and those behind the tunnel. The program prints "ready", runs until its standard input ends, and then prints
+//! the tunnel's counters and the refused packets.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,7 +24,7 @@ use segue_linux::link;
 type Error = Box<dyn std::error::Error>;
 
 const TUNNEL: u32 = 1;
-/// Of the relay's device: an Ethernet's, less IPv6, the limit option of RFC 2473, and GRE with a key or UDP.
+/// MTU of the relay's device: an Ethernet MTU less IPv6, the limit option of RFC 2473, and GRE with a key or UDP.
 const MTU: u32 = 1_500 - 40 - 8 - 8;
 
 fn main() -> ExitCode {
@@ -67,7 +68,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         form: form_of(form, &own, &far)?,
     }))?;
     for address in &own {
-        // A correspondent's is on its own device already.
+        // A correspondent's address is already on its own device.
         if address.to_string() != *local {
             link::add_address("segue0", Prefix::host(*address))?;
         }

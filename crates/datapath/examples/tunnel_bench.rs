@@ -1,15 +1,15 @@
-//! What the tunnel costs: TCP over the bare wire, over the kernel's VXLAN and over this datapath, in
-//! namespaces of its own. Needs root and `iperf3`.
+//! The cost of the tunnel: TCP over the bare wire, over the kernel's VXLAN and over this datapath, in separate
+//! namespaces. Needs root and `iperf3`.
 //!
 //! `tunnel_bench [--json] [--rounds N] [--seconds N] [--whole | --wire-like]`
 //!
-//! Two kinds of wire: one that carries super-packets whole (a virtual pair's default) and one like a real one (cut to
-//! packets before it, merged by GRO behind it). Sender and receiver are pinned to a processor each. The order rotates
-//! from round to round; medians are shown. Next to the figures of `segue` stand their bars ([`RATE_BAR`],
+//! Two kinds of wire: one that passes super-packets unsegmented (the default of a veth pair), and one like a real
+//! link (segmented before it, merged by GRO after it). Sender and receiver are each pinned to a processor. The order
+//! rotates from round to round; medians are printed, with limits next to the figures of `segue` ([`RATE_BAR`],
 //! [`cpu_bar`]).
 //!
-//! A virtual pair copies every packet for XDP, which a network card does not: `vxlan+xdp` is VXLAN with
-//! an XDP program attached that only lets it pass, for a fair view of `segue-xdp`.
+//! A veth pair copies every packet for XDP, which a network card does not: for a fair comparison with `segue-xdp`,
+//! `vxlan+xdp` is VXLAN with an XDP program attached that only passes packets.
 
 mod side_by_side;
 
@@ -41,7 +41,7 @@ enum Carrier {
     Vxlan,
     Segue,
     SegueXdp,
-    /// VXLAN while the XDP program is attached and lets it pass: what XDP itself costs this device.
+    /// VXLAN with the XDP program attached and passing packets: the cost of XDP itself on this device.
     VxlanBesideXdp,
 }
 
@@ -68,11 +68,11 @@ impl Carrier {
     }
 }
 
-/// Least rate on a wire with offloads whole, as a share of the bare wire's.
+/// Lowest rate on a wire without segmentation, as a share of the bare wire's.
 const RATE_BAR: f64 = 0.85;
 
-/// Most processor time for a gigabyte, as a multiple of VXLAN's. There is no GRO behind TC
-/// decapsulation, and XDP costs a virtual pair a copy: a wire that cuts packets gets some allowance.
+/// Most processor time per gigabyte, as a multiple of VXLAN's. There is no GRO after TC decapsulation, and XDP costs
+/// a veth pair a copy, so a wire that segments packets gets some allowance.
 fn cpu_bar(whole: bool) -> f64 {
     if whole { 1.00 } else { 1.15 }
 }
@@ -254,7 +254,7 @@ fn end_of_tunnel(role: Role, end: u8, xdp: Xdp, sink: EventSink) -> Result<Ebpf,
         ifindex: if host { ifindex } else { 0 },
         gateway: None,
         owner: u32::from(!host),
-        // As without a configuration: packets that leave may have to leave again.
+        // As without configuration: sent packets may have to be sent again.
         probing: segue_keepalive::Probing { follows_use: true, ..Default::default() },
     };
     let entry = path.owner;

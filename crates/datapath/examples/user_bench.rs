@@ -1,14 +1,14 @@
-//! TCP through the user-space datapath, and through wireguard-go beside it in the same run.
+//! TCP through the user-space datapath, and through wireguard-go for comparison in the same run.
 //!
 //! `cargo run --release -p segue-datapath --example user_bench -- [--seconds N] [--rounds N]
 //! [--wireguard-go PATH] [--json]`
 //!
-//! Two namespaces, a veth with its offloads whole, one iperf3 stream. The order of the two is rotated
-//! each round, the medians are printed. CPU is the run time in nanoseconds that the scheduler accounts
+//! Two namespaces, a veth with all offloads, and one iperf3 stream. The order of the two rotates from
+//! round to round; medians are printed. CPU is the run time in nanoseconds that the scheduler accounts
 //! to every task of both ends (datapath threads or wireguard-go processes, iperf3 client and server)
-//! and to ksoftirqd; softirq work in the context of these tasks is part of it. Other programs on the
-//! machine are not, so their load disturbs the figure little; the busy time of the whole machine
-//! stands beside it, nothing subtracted.
+//! and to ksoftirqd; softirq work in the context of these tasks is included. Other programs on the
+//! machine are not included, so their load has little effect on the figure. The busy time of the whole
+//! machine is printed next to it, with nothing subtracted.
 
 #[path = "../tests/user_lab/mod.rs"]
 mod user_lab;
@@ -27,7 +27,7 @@ use user_lab::{Lab, Offloads, inner, namespaces, outer, skipped};
 const WG_HOST: &str = "sgwgh0";
 const WG_ANCHOR: &str = "sgwga0";
 const WG_PORT: &str = "5999";
-/// wg-quick's default.
+/// The default of wg-quick.
 const WG_MTU: u32 = 1420;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -175,7 +175,7 @@ fn wait_for_device(ns: &Netns, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// A process that ends with its owner, as a user would end it.
+/// A process that is terminated, like by a user, when its owner is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -230,7 +230,7 @@ fn measure(
     })
 }
 
-/// Seconds that the tasks of these processes and ksoftirqd have run.
+/// Run time in seconds of these processes' tasks and of ksoftirqd.
 fn run_time(processes: &[u32]) -> Result<f64> {
     let mut ns = 0;
     for entry in std::fs::read_dir("/proc")?.flatten() {
@@ -249,7 +249,7 @@ fn run_time(processes: &[u32]) -> Result<f64> {
     Ok(ns as f64 / 1e9)
 }
 
-/// Seconds that ended children ran.
+/// Run time in seconds of terminated children.
 fn children_time() -> Result<f64> {
     use nix::sys::time::TimeValLike;
     // SAFETY: an all-zero rusage is valid, and getrusage fills it.
@@ -263,7 +263,7 @@ fn children_time() -> Result<f64> {
     Ok(seconds(usage.ru_utime) + seconds(usage.ru_stime))
 }
 
-/// Seconds that all processors were idle.
+/// Idle time in seconds of all processors.
 fn idle_s() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().context("/proc/stat is empty")?;

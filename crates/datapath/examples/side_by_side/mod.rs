@@ -1,9 +1,10 @@
-//! TCP between two namespaces, and the processor time that it costs: what the benches beside this have in common.
+//! TCP between two namespaces, and the processor time that it costs: the common part of the benchmarks.
 //!
-//! Processor time is not sampled in ticks, which softirqs escape. `own` is the scheduler's exact run time of both
-//! iperf3 processes and of all ksoftirqd threads: the packet path runs in their context (the little that interrupts
-//! other tasks is missed). `busy` is all time in which a processor was not idle, which the kernel also measures and
-//! does not sample: complete, interrupts included, but with everything else that the machine does.
+//! Processor time is not sampled in ticks, which miss softirqs. `own` is the scheduler's exact run time of both
+//! iperf3 processes and of all ksoftirqd threads: the datapath runs in their context (the small part that
+//! interrupts other tasks is missed). `busy` is all time in which a processor was not idle, which the kernel also
+//! measures without sampling: it is complete and includes interrupts, but also everything else that the machine
+//! does.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -96,7 +97,7 @@ impl Net {
         Ok(())
     }
 
-    /// TCP to this address of the second namespace.
+    /// Measures TCP to this address in the second namespace.
     pub(crate) fn measure(&self, to: &str, seconds: usize) -> Result<Sample, Error> {
         let mut server = iperf3(&self.b, &["-s", "-1", "-B", to, "-A", "1"])?;
         std::thread::sleep(Duration::from_millis(300));
@@ -130,7 +131,7 @@ fn iperf3(ns: &Netns, args: &[&str]) -> Result<Child, Error> {
     Ok(command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?)
 }
 
-/// Processor time in nanoseconds since some start.
+/// Processor time in nanoseconds since an arbitrary start.
 struct Spent {
     own_ns: u64,
     busy_ns: u64,
