@@ -25,7 +25,7 @@ pub struct ByAccess {
 
 impl ByAccess {
     /// `cgroup` is the directory of a control group (version 2). Sockets that its programs create from this call on
-    /// carry `mark`, and send only over this interface or to this machine.
+    /// carry `mark`, and send only over this interface or to loopback addresses.
     ///
     /// # Errors
     /// When the kernel refuses the programs.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /* Makes the programs of a control group send over one access interface, bypassing the tunnel. Their sockets get the
- * mark of packets that daemons send outside the tunnel, and are bound to the interface when they connect. Connections
- * to this machine itself are exempt: the DNS resolver may run here. */
+ * mark of packets that daemons send outside the tunnel, and are bound to the interface when they connect or send.
+ * Loopback destinations are exempt: the DNS resolver may be there. */
 #include <stddef.h>
 #include <linux/types.h>
 #include <linux/bpf.h>

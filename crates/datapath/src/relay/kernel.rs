@@ -197,9 +197,9 @@ impl Plane for KernelPlane {
         }
     }
 
-    /// A packet is here for one of two reasons: it is held or asked about, or the kernel would have to segment it
-    /// while encapsulating, which it does for UDP alone. The latter, segmented and without offloads by the time it is
-    /// read, is sent again; so is a packet whose traffic was held or asked about until a moment ago.
+    /// The packets that the programs pass to the device are those that are held or asked about, and UDP super-packets,
+    /// which the programs cannot encapsulate. The latter arrive here segmented, and are sent again; so is a packet
+    /// whose traffic was held or asked about until a moment ago.
     fn waits(&self, key: &FlowKey, _bytes: &[u8]) -> Option<Waits> {
         let exit = self.tables.left_to_us(key)?;
         Some(if exit.kind == ASK { Waits::Asked(exit.queue) } else { Waits::Held(exit.queue) })

@@ -183,7 +183,7 @@ impl State {
         self.bindings.get(&traffic).map(|bound| (traffic, bound.way))
     }
 
-    /// Whether a source is behind a checked link.
+    /// True if a source is behind a checked link.
     fn is_hosts(&self, source: IpAddr) -> bool {
         !self.own.contains(&source) && self.sources.is_behind_link(source)
     }
