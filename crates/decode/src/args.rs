@@ -1,4 +1,4 @@
-//! The options of `segue decode`, and what they start.
+//! The command-line options of `segue decode`, and the program that they run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use segue_text::terminal::layout::wrap;
 use crate::names::Chosen;
 use crate::{Bare, Capture, Element, Link, bare, hex, link, packet, unpacked};
 
-/// The longest text that is taken for hexadecimal digits: that of a packet.
+/// The longest text, in bytes, that is read as hexadecimal digits; enough for the largest packet.
 const TEXT_MAX: u64 = 1 << 20;
 
 /// Show the mobility messages of a capture or a packet, field by field
@@ -55,11 +55,11 @@ pub enum As {
     Radius,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// Input that is neither a capture nor digits, a capture that is broken (behind what was before that), digits that hold
-/// no message.
+/// The input is neither a capture nor hexadecimal digits, the digits hold no message, or the capture is broken. A
+/// broken capture is printed up to the fault.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (live, out) = (args.input == "-", BufWriter::new(io::stdout().lock()));
     let Args { only, json, .. } = args;
@@ -119,7 +119,7 @@ fn capture(magic: [u8; 4], input: impl Read, out: &mut Printer<impl Write>) -> a
     broken.map_or(Ok(()), Err)
 }
 
-/// A packet or a message by itself.
+/// Decodes a single packet or message given as digits.
 fn one(bytes: &[u8], what: As, out: &mut Printer<impl Write>) -> anyhow::Result<()> {
     let elements = match what {
         As::Ip if !matches!(bytes[0] >> 4, 4 | 6) => {
@@ -140,21 +140,21 @@ fn one(bytes: &[u8], what: As, out: &mut Printer<impl Write>) -> anyhow::Result<
     out.end(true)
 }
 
-/// Prints elements as they come, and in the end counts what was not printed.
+/// Prints elements as they arrive, and finally counts those it did not print.
 struct Printer<W: Write> {
     out: W,
     json: bool,
-    /// Messages that are shown; all if there are none.
+    /// Types of messages to show; all of them if empty.
     only: Vec<Chosen>,
-    /// What is printed is shown at once: the input may go on for long.
+    /// Flushes after each packet: the input may be a live capture.
     live: bool,
     printed: u64,
-    /// Messages that are not chosen by their names, and packets of other protocols.
+    /// Messages that `only` excludes, by name, and packets of other protocols, by kind.
     hidden: BTreeMap<String, u64>,
 }
 
 impl<W: Write> Printer<W> {
-    /// Prints what is known of a packet.
+    /// Prints the messages of one packet.
     fn packet(&mut self, elements: &[Element]) -> anyhow::Result<()> {
         let mut printed = Ok(());
         for element in elements.iter().filter(|element| element.other.is_none()) {
@@ -165,7 +165,7 @@ impl<W: Write> Printer<W> {
                 *self.hidden.entry(message.to_owned()).or_default() += 1;
             }
         }
-        // Of a packet with messages, what is beside them needs no word.
+        // A packet counts as hidden only if it holds no message at all.
         if elements.iter().all(|element| element.other.is_some())
             && let Some(other) = elements.last().and_then(|element| element.other.clone())
         {
@@ -188,8 +188,8 @@ impl<W: Write> Printer<W> {
         Ok(())
     }
 
-    /// Ends the output. What was not printed is counted behind it; for JSON on standard error, where a capture that is not
-    /// `whole` has its one line.
+    /// Ends the output with the counts of what was not printed. With JSON they go to standard error, unless the capture
+    /// is broken (`whole` is false): its error is then the only line there.
     fn end(&mut self, whole: bool) -> anyhow::Result<()> {
         let mut counts: Vec<(&String, &u64)> = self.hidden.iter().collect();
         counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));

@@ -1,5 +1,5 @@
-//! Captures: pcap and pcapng, read leniently. Only packets and what they need of their interfaces are looked at, so
-//! nothing else in a file can end it.
+//! Reads captures (pcap and pcapng) leniently: it looks only at packets and at the interface fields that decoding them
+//! requires, so that a fault elsewhere in the file does not stop it.
 
 use std::io::{self, Read};
 
@@ -13,13 +13,13 @@ mod old;
 use input::{Input, PCAP, PCAPNG};
 pub use input::{Packet, Time};
 
-/// How gzip begins.
+/// Magic number of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The first four bytes of an input, and all of it, unpacked if it is compressed with gzip.
+/// The first four bytes of an input, and the whole input, decompressed if it is gzip.
 ///
 /// # Errors
-/// Of reading.
+/// The input cannot be read.
 pub fn unpacked<'a>(input: impl Read + 'a) -> io::Result<(Vec<u8>, Box<dyn Read + 'a>)> {
     let head = |input: &mut dyn Read| {
         let mut head = Vec::new();
@@ -47,17 +47,17 @@ enum Form {
 }
 
 impl<R: Read> Capture<R> {
-    /// Whether these are the first bytes of a capture.
+    /// Whether `head` is the magic number of a capture.
     #[must_use]
     pub fn is(head: [u8; 4]) -> bool {
         let word = u32::from_be_bytes(head);
         word == PCAPNG || PCAP.contains(&word) || PCAP.contains(&word.swap_bytes())
     }
 
-    /// Opens a capture that begins with `head`, which stands in `reader` too.
+    /// Opens a capture that begins with `head`; `reader` still contains these bytes.
     ///
     /// # Errors
-    /// It is none, or ends within its head.
+    /// The file is not a capture, or ends within its header.
     pub fn open(head: [u8; 4], reader: R) -> anyhow::Result<Capture<R>> {
         let mut input = Input { reader, is_little: false };
         let form = match u32::from_be_bytes(head) {
@@ -67,7 +67,7 @@ impl<R: Read> Capture<R> {
         Ok(Capture { input, form, packets: 0 })
     }
 
-    /// The next packet.
+    /// The next packet; `None` at the end of the file.
     ///
     /// # Errors
     /// The file ends within it, or is broken.

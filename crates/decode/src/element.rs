@@ -1,4 +1,4 @@
-//! What is said of a message.
+//! [`Element`], the result of decoding one message, and the types that decoders build it from.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -13,28 +13,28 @@ use crate::Tree;
 pub struct Element {
     /// The packet's number in its capture, from 1.
     pub packet: u64,
-    /// When it was captured, in UTC. None of digits, and where a capture does not say.
+    /// When it was captured, in UTC. `None` for hexadecimal digits, and if the capture has no timestamp.
     pub time: Option<String>,
-    /// Source address on the wire, with its port if there is one: of the header next to the message, which is that of
-    /// the link for an MIH frame behind it. None of a message that was given by itself.
+    /// Source address of the innermost header around the message, with the port if it has one. For an MIH frame
+    /// directly on Ethernet this is the link-layer address. `None` for a message without a packet around it.
     pub source: Option<String>,
-    /// Destination on the wire.
+    /// Destination address of the same header.
     pub destination: Option<String>,
-    /// The tunnels around it, outermost first.
+    /// The tunnels around the message, outermost first.
     pub within: Vec<Within>,
-    /// The name that its RFC gives it. `None`: nothing to decode here, or it is broken.
+    /// The name from its RFC. `None`: the packet holds no message that we decode, or the message is malformed.
     pub message: Option<&'static str>,
-    /// Its fields by their RFC's names.
+    /// Its fields, with the names from its RFC.
     pub fields: Tree,
-    /// Whether what was read is written as the same bytes.
+    /// Whether encoding the decoded message yields the captured bytes.
     pub reencodes: bool,
-    /// What there is of the packet, where that is not all of it.
+    /// How much of the packet was captured, if it was truncated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
     /// Why there is no message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the packet is, where it is none of ours.
+    /// Kind of the packet, if it is not a mobility message; used for counting.
     #[serde(skip)]
     pub other: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Element {
 /// A tunnel around a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Within {
-    /// Its form.
+    /// Kind of tunnel, such as `IPv6-in-IPv6`.
     pub tunnel: &'static str,
     /// The outer source.
     pub source: String,
@@ -76,9 +76,9 @@ pub struct Within {
 /// Why there is no message.
 #[derive(Debug)]
 pub(crate) enum Nothing {
-    /// Something else is there: of which kind, as packets are counted, and what precisely.
+    /// A packet that we do not decode: its `kind` for the counts, and a precise description.
     Other { kind: String, what: String },
-    /// What should be a message, or lead to one, cannot be read.
+    /// A malformed message, or a malformed header before one.
     Broken(String),
 }
 
@@ -88,10 +88,10 @@ impl Nothing {
     }
 }
 
-/// What a decoder makes of bytes: a message, or why there is none.
+/// Result of a decoder.
 pub(crate) type Outcome = Result<Decoded, Nothing>;
 
-/// A message without its surroundings.
+/// A decoded message, without the addresses and tunnels around it.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) message: &'static str,
@@ -99,7 +99,7 @@ pub(crate) struct Decoded {
     pub(crate) reencodes: bool,
 }
 
-/// Addresses on the wire, with ports where there are any.
+/// The addresses of a packet, with ports if its transport has them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) source: IpAddr,
@@ -118,40 +118,40 @@ impl Ends {
     }
 }
 
-/// What a datagram, a segment or a tunnel holds.
+/// One item found in a datagram, a segment or a tunnel.
 pub(crate) enum Found<'a> {
-    /// A message, or why there is none.
+    /// A decoded message, or the reason why there is none.
     Message(Outcome),
-    /// A packet in a tunnel of this form.
+    /// A tunnelled packet, with the kind of tunnel.
     Inner(&'static str, Cow<'a, [u8]>),
-    /// The beginning of a packet, quoted by such a message.
+    /// The beginning of a packet that an error message quotes, with the name of the message's protocol.
     Quote(&'static str, Cow<'a, [u8]>),
-    /// What is behind such a tunnel's header, by its Ethertype.
+    /// The payload of a tunnel that states an Ethertype: kind of tunnel, Ethertype, payload.
     Typed(&'static str, u16, &'a [u8]),
 }
 
-/// The ports of a datagram or a segment, and what it holds.
+/// Source and destination port of a datagram or a segment, and its contents.
 pub(crate) type Ported<'a> = Result<((u16, u16), Vec<Found<'a>>), Nothing>;
 
-/// What a message takes from the IPv6 packet that it is in.
+/// The parts of the surrounding IPv6 packet that decoding a message requires.
 pub(crate) struct Over {
-    /// The source that checksums count.
+    /// Source address for the checksum's pseudo-header.
     pub(crate) source: Ipv6Addr,
-    /// The destination that checksums count.
+    /// Destination address for the checksum's pseudo-header.
     pub(crate) destination: Ipv6Addr,
     pub(crate) hop_limit: u8,
-    /// Neighbour discovery is void in it.
+    /// Neighbour discovery messages in fragments are discarded (RFC 6980).
     pub(crate) is_atomic_fragment: bool,
-    /// Of the packet, only the beginning is there.
+    /// Only the beginning of the packet was captured.
     pub(crate) is_cut: bool,
-    /// The address in such an option.
+    /// The address in the Home Address destination option, if there is one.
     pub(crate) home_address_option: Option<Ipv6Addr>,
-    /// The address in such a header.
+    /// The address in the type 2 routing header, if there is one.
     pub(crate) type_2_routing_header: Option<Ipv6Addr>,
 }
 
 impl Over {
-    /// Adds the headers that mobility puts before a message to its fields.
+    /// Adds the mobility headers before the message to its fields.
     pub(crate) fn add_to(&self, fields: &mut Tree) {
         for (name, home_address) in [
             ("home_address_option", self.home_address_option),
@@ -165,7 +165,7 @@ impl Over {
     }
 }
 
-/// An error with the name of what is broken, which many errors begin with.
+/// Prefixes an error with the name of the malformed message, unless the error already begins with it.
 pub(crate) fn named(name: &str, error: WireError) -> Nothing {
     let text = error.to_string();
     Nothing::Broken(if text.starts_with(name) { text } else { format!("{name}: {text}") })

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// Bytes from their digits, between which there may be blanks, line breaks and colons. `None` if there is anything
-/// else, half a byte or nothing.
+/// Parses hexadecimal digits, which whitespace and colons may separate. `None` if the text holds any other character,
+/// an odd number of digits or no digits.
 pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
     let digits = text.chars().filter(|c| !c.is_whitespace() && *c != ':');
     let digits: Vec<u8> =
@@ -12,7 +12,7 @@ pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
     whole.then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// The digits of bytes.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn of(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

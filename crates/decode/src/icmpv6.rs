@@ -1,4 +1,4 @@
-//! ICMPv6: neighbour discovery and what mobility adds.
+//! ICMPv6: neighbour discovery, and the messages that mobility protocols add to it.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use segue_wire::nd::{CHECKSUM_AT, Envelope, Kind, Message, NdOption, check, veri
 use crate::Tree;
 use crate::element::{Decoded, Found, Nothing, Outcome, Over, named};
 
-/// Where an error's quote of a packet begins.
+/// Offset of the quoted packet in an ICMPv6 error.
 const QUOTE_AT: usize = 8;
 /// Why a message in an atomic fragment is discarded.
 const FRAGMENT: &str = "in a fragment (RFC 6980)";
 
-/// What a message is or quotes; it is all of `bytes`.
+/// The contents of an ICMPv6 message: the message itself, or the packet that it quotes. `bytes` is the whole message.
 pub(crate) fn found<'a>(bytes: &'a [u8], over: &Over) -> Vec<Found<'a>> {
     let quote = bytes.get(QUOTE_AT..).filter(|quote| !quote.is_empty());
     match (bytes.first(), quote) {
@@ -31,7 +31,7 @@ pub(crate) fn found<'a>(bytes: &'a [u8], over: &Over) -> Vec<Found<'a>> {
     }
 }
 
-/// A message, which is all of `bytes`.
+/// Decodes a message. `bytes` is the whole message.
 pub(crate) fn decode(bytes: &[u8], over: Option<&Over>) -> Outcome {
     let kind = *bytes.first().ok_or_else(|| Nothing::Broken("ICMPv6: no bytes".into()))?;
     let name = Kind::of(kind).ok_or_else(|| not_decoded(kind))?.name();

@@ -1,9 +1,9 @@
 //! `segue decode`: the messages of mobility protocols in captures and single packets, field by field ([`Args`],
 //! [`run`]).
 //!
-//! A packet is walked from its link layer inwards, through extension headers and tunnels ([`packet`]). Each message on
-//! the way becomes an [`Element`], read and written by `segue-wire`; so does each packet that holds none, with the
-//! reason.
+//! [`packet`] walks through a packet from the link layer inwards, through extension headers and tunnels. Each message
+//! that it finds becomes an [`Element`], which `segue-wire` decodes and encodes again; a packet without messages
+//! becomes one element that gives the reason.
 
 #![forbid(unsafe_code)]
 

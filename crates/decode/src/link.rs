@@ -1,33 +1,33 @@
-//! Link layers of captures, and what stands between them and a packet.
+//! Link layers of captures, and the headers between the link layer and an IP packet.
 
 use segue_wire::mih::ETHERTYPE as MIH;
 
 use crate::element::Nothing;
 
-/// A link layer that is understood.
+/// A link layer that we decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Ethernet, with tags or without.
+    /// Ethernet, possibly with VLAN tags.
     Ethernet,
-    /// IP packets with so many bytes before them.
+    /// An IP packet after this many bytes.
     Raw(usize),
-    /// An Ethertype behind so many bytes, then the packet behind so many from the start.
+    /// An Ethertype at the first offset, and the packet at the second, both from the start of the frame.
     Typed(usize, usize),
     /// IEEE 802.11.
     Wlan,
-    /// The same behind a radiotap header, AVS' or Prism's, or a packet of any of these behind that of PPI.
+    /// IEEE 802.11 after a radiotap header.
     Radiotap,
-    /// Behind Prism's header.
+    /// IEEE 802.11 after a Prism header.
     Prism,
-    /// Behind AVS' header.
+    /// IEEE 802.11 after an AVS header.
     Avs,
-    /// Behind a header per packet (PPI).
+    /// A frame with a per-packet information (PPI) header, which states the link type.
     Ppi,
-    /// PPP with so many bytes before it.
+    /// PPP after this many bytes.
     Ppp(usize),
-    /// PPPoE, without Ethernet.
+    /// PPPoE without an Ethernet header.
     Pppoe,
-    /// IEEE 802.2 behind so many bytes: FDDI, Token Ring, ATM.
+    /// IEEE 802.2 after this many bytes: FDDI, Token Ring, ATM.
     Llc(usize),
     /// MPLS.
     Mpls,
@@ -39,37 +39,37 @@ const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const ETHERNET: u16 = 0x6558;
 const PPP: u16 = 0x880b;
-/// Below it, the field is the length of what IEEE 802.2 begins.
+/// Smaller values are not an Ethertype but the length of an IEEE 802.2 frame.
 const LENGTHS: u16 = 0x0600;
 
-/// Headers in front of a packet: more are not walked through.
+/// Maximum number of headers before a packet.
 const LAYERS_MAX: usize = 32;
 
-/// What a frame of a link layer holds.
+/// The contents of a link-layer frame.
 pub(crate) enum Inside<'a> {
     /// An IP packet.
     Ip(&'a [u8]),
-    /// An MIH frame, and padding behind it.
+    /// An MIH frame, possibly with padding after it.
     Mih(&'a [u8]),
 }
 
-/// What a header says of what is behind it.
+/// How a header identifies the header after it.
 enum Next {
     Link(Link),
-    /// By its Ethertype.
+    /// By an Ethertype.
     Type(u16),
-    /// By its protocol of PPP, which is next.
+    /// By the PPP protocol number that comes next.
     Ppp,
 }
 
 impl Link {
-    /// The link layer of a capture, by its number.
+    /// The link layer with this number (`LINKTYPE_*` of libpcap); `None` if we do not decode it.
     #[must_use]
     pub fn of(number: u16) -> Option<Link> {
         Some(match number {
             1 => Link::Ethernet,
             12 | 14 | 101 | 228 | 229 => Link::Raw(0),
-            // The family of addresses differs between systems; the packet says its version itself.
+            // The address family that comes first differs between systems; the packet states its own version.
             0 | 108 => Link::Raw(4),
             109 => Link::Raw(12),
             117 => Link::Raw(48),
@@ -94,7 +94,7 @@ impl Link {
         })
     }
 
-    /// Source and destination of a frame, where it has both.
+    /// Source and destination address of an Ethernet frame; `None` for other link layers.
     pub(crate) fn ends(self, frame: &[u8]) -> Option<(String, String)> {
         let [destination, source] = [frame.get(..6)?, frame.get(6..12)?].map(|address| {
             let octets: Vec<String> = address.iter().map(|octet| format!("{octet:02x}")).collect();
@@ -103,16 +103,16 @@ impl Link {
         (self == Link::Ethernet).then_some((source, destination))
     }
 
-    /// What is in a frame.
+    /// Finds the IP packet or the MIH frame in a frame.
     ///
     /// # Errors
-    /// Why it is not looked into.
+    /// The reason why neither was found.
     pub(crate) fn inside(self, frame: &[u8]) -> Result<Inside<'_>, Nothing> {
         walk(Next::Link(self), frame)
     }
 }
 
-/// What is behind an Ethertype.
+/// Finds the IP packet or the MIH frame after an Ethertype.
 pub(crate) fn behind_type(ethertype: u16, bytes: &[u8]) -> Result<Inside<'_>, Nothing> {
     walk(Next::Type(ethertype), bytes)
 }
@@ -140,7 +140,7 @@ fn half(bytes: &[u8], at: usize) -> Result<u16, Nothing> {
     two.map(|two| u16::from_be_bytes(*two)).ok_or_else(|| short(bytes))
 }
 
-/// What follows the header of a link layer, and where.
+/// The kind of header after a link-layer header, and its offset.
 fn header(link: Link, frame: &[u8]) -> Result<(Next, usize), Nothing> {
     let little = |at: usize| half(frame, at).map(u16::swap_bytes);
     Ok(match link {
@@ -168,22 +168,22 @@ fn header(link: Link, frame: &[u8]) -> Result<(Next, usize), Nothing> {
     })
 }
 
-/// What follows an Ethertype's header, and where.
+/// The kind of header after the header of an Ethertype, and its offset.
 fn typed(ethertype: u16, bytes: &[u8]) -> Result<(Next, usize), Nothing> {
     Ok(match ethertype {
         tag if TAGS.contains(&tag) => (Next::Type(half(bytes, 2)?), 4),
         ETHERNET => (Next::Link(Link::Ethernet), 0),
-        // PPPoE's session.
+        // A PPPoE session.
         0x8864 => (Next::Link(Link::Pppoe), 0),
         PPP => (Next::Ppp, 0),
-        // A service tag of a provider's backbone, then the customer's frame.
+        // The service tag of a provider backbone bridge (IEEE 802.1ah), then the customer's frame.
         0x88e7 => (Next::Link(Link::Ethernet), 4),
         0x8847 | 0x8848 => {
             let last = bytes.chunks_exact(4).position(|label| label[2] & 1 != 0);
             let at = 4 * (last.ok_or_else(|| short(bytes))? + 1);
             match bytes.get(at).map(|byte| byte >> 4) {
                 Some(4 | 6) => (Next::Type(IPV6), at),
-                // A pseudowire's control word.
+                // The control word of a pseudowire.
                 Some(0) => (Next::Link(Link::Ethernet), at + 4),
                 None => return Err(short(bytes)),
                 _ => return Err(Nothing::other("MPLS", "MPLS without an IP packet")),
@@ -201,7 +201,8 @@ fn typed(ethertype: u16, bytes: &[u8]) -> Result<(Next, usize), Nothing> {
     })
 }
 
-/// What follows a protocol number of PPP, which may stand behind address and control, and may be one byte long.
+/// The kind of header after a PPP protocol number, and its offset. Address and control fields may precede the number,
+/// and it may be compressed to one byte.
 fn ppp(bytes: &[u8]) -> Result<(Next, usize), Nothing> {
     if bytes.len() < 4 {
         return Err(short(bytes));
@@ -220,11 +221,12 @@ fn ppp(bytes: &[u8]) -> Result<(Next, usize), Nothing> {
     })
 }
 
-/// What follows a header of IEEE 802.11. `pads`: to a multiple of four bytes.
+/// The kind of header after an IEEE 802.11 header, and its offset. If `pads`, the header is padded to a multiple of
+/// four bytes.
 fn wlan(frame: &[u8], pads: bool) -> Result<(Next, usize), Nothing> {
     let [control, flags, ..] = *frame else { return Err(short(frame)) };
     let (is_qos, is_protected) = (control & 0x80 != 0, flags & 0x40 != 0);
-    // Data with a frame body.
+    // Only data frames with a body.
     if control & 0x4c != 0x08 {
         let what = "a frame of IEEE 802.11 without data";
         return Err(Nothing::other("IEEE 802.11 without data", what));
@@ -245,8 +247,8 @@ fn wlan(frame: &[u8], pads: bool) -> Result<(Next, usize), Nothing> {
     Ok((Next::Type(0), if pads { length.next_multiple_of(4) } else { length }))
 }
 
-/// Whether a radiotap header says that the header behind it is padded: in its flags, which stand behind the words that
-/// say what is there, and behind a time, if there is one.
+/// Whether a radiotap header says that the header after it is padded. That bit is in the flags field, which follows the
+/// words of the presence bitmap and, if present, a timestamp (TSFT).
 fn radiotap_pads(frame: &[u8]) -> bool {
     let words = frame.get(4..).unwrap_or_default().chunks_exact(4);
     let more = words.take_while(|word| word[3] & 0x80 != 0).count();
@@ -256,7 +258,7 @@ fn radiotap_pads(frame: &[u8]) -> bool {
     present & 2 != 0 && frame.get(at).is_some_and(|flags| flags & 0x20 != 0)
 }
 
-/// A link type that is not understood.
+/// The result for a link type that we do not decode.
 pub(crate) fn unknown(number: u16) -> Nothing {
     let what = format!("link type {number}");
     Nothing::other(&what, &what)

@@ -6,12 +6,12 @@ use segue_wire::mobility::{CHECKSUM_AT, Message, Profile, verify_checksum};
 use crate::element::{Decoded, Outcome, Over, named};
 use crate::{Tree, hex};
 
-/// What errors begin with, and the name of a message of a type that has none.
+/// Prefix of errors, and the name of messages with an unknown type.
 pub(crate) const MESSAGE: &str = "Mobility Header";
-/// Octets in front of what its type says.
+/// Octets before the message data.
 const FIXED: usize = 6;
 
-/// A message, which is all of `bytes`; `over` is missing where its checksum counts no addresses that are known.
+/// Decodes a message. `bytes` is the whole message; `over` is `None` if the addresses for its checksum are unknown.
 pub(crate) fn decode(bytes: &[u8], over: Option<&Over>) -> Outcome {
     let strict = Message::parse(bytes, &Profile::STRICT);
     let read = strict.map(|message| (message, Profile::STRICT)).or_else(|error| {
@@ -60,7 +60,7 @@ pub(crate) fn decode(bytes: &[u8], over: Option<&Over>) -> Outcome {
     Ok(Decoded { message, fields, reencodes })
 }
 
-/// Over UDP (RFC 5844) the checksum is zero and not looked at.
+/// Verifies the checksum; `None` if its addresses are unknown. Over UDP the checksum is zero and ignored (RFC 5844).
 fn checksum_ok(bytes: &[u8], over: Option<&Over>) -> Option<bool> {
     debug_assert!(bytes.len() >= CHECKSUM_AT.end, "the fixed part");
     let whole = over.filter(|over| !over.is_cut);

@@ -5,20 +5,20 @@ use segue_wire::mih::{Frame, MessageId, Payload, Profile, VERSION, View};
 use crate::element::{Decoded, Found, Outcome, named};
 use crate::{Tree, hex};
 
-/// Names what is broken.
+/// Prefix of errors, and the name of frames with an unknown message.
 pub(crate) const FRAME: &str = "MIH frame";
 
-/// A frame, which is all of `bytes`.
+/// Decodes a frame. `bytes` is the whole frame.
 pub(crate) fn decode(bytes: &[u8]) -> Outcome {
     View::parse(bytes).map_err(|error| named(FRAME, error)).and_then(frame)
 }
 
-/// The frame in an Ethernet frame, which may be padded.
+/// Decodes the frame in an Ethernet frame, which may be padded.
 pub(crate) fn padded(bytes: &[u8]) -> Outcome {
     View::split(bytes).map_err(|error| named(FRAME, error)).and_then(|(view, _)| frame(view))
 }
 
-/// Frames one behind another, as a stream has them. The last may go on in another segment.
+/// Decodes consecutive frames of a TCP segment. The last one may continue in another segment.
 pub(crate) fn stream(mut bytes: &[u8]) -> Vec<Found<'_>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {

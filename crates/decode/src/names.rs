@@ -1,4 +1,4 @@
-//! The names of messages, and the choice of some of them.
+//! The names of messages, and the selection of messages by name (`--only`).
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use segue_wire::radius::Code;
 
 use crate::{mh, mih, radius};
 
-/// Messages of the Mobility Header that are told apart by more than their type.
+/// Messages of the Mobility Header that share their type with others.
 const MOBILITY: [&str; 6] = [
     mh::MESSAGE,
     "Proxy Binding Update",
@@ -23,10 +23,10 @@ const SEGUE: [&str; 5] =
 const UPMT: [&str; 3] = ["UPMT Request", "UPMT Response", "UPMT Ride"];
 const STAMP: [&str; 2] = ["STAMP Session-Sender packet", "STAMP Session-Reflector packet"];
 
-/// How many names are offered in place of one that is none.
+/// Maximum number of similar names that the error for an unknown name suggests.
 const OFFERED: usize = 3;
 
-/// Groups of messages, and the names in each.
+/// The groups of messages, each with the names of its messages.
 fn groups() -> [(&'static str, Vec<&'static str>); 7] {
     let bytes = || 0..=u8::MAX;
     let mobility = bytes().filter_map(|kind| MessageType(kind).name()).chain(MOBILITY);
@@ -44,15 +44,15 @@ fn groups() -> [(&'static str, Vec<&'static str>); 7] {
     ]
 }
 
-/// Some messages, by their names.
+/// Selected messages, by name.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen(BTreeSet<&'static str>);
 
 impl Chosen {
-    /// Those of a group, or of one name, in any case and with anything between its words.
+    /// Parses the name of a group or of a message, ignoring case and anything but letters and digits.
     ///
     /// # Errors
-    /// There are none, in one line.
+    /// One line: no group or message has this name.
     pub(crate) fn of(text: &str) -> Result<Chosen, String> {
         let wanted = key(text);
         let groups = groups();
@@ -81,7 +81,7 @@ impl Chosen {
     }
 }
 
-/// A name without what may differ in writing it.
+/// A name in lower case, with only its letters and digits.
 fn key(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }

@@ -1,5 +1,5 @@
-//! Packets of Segue's tunnels (`docs/wire/tunnel-and-probe.md`) and of UPMT's (`docs/wire/upmt.md`). Authenticators are
-//! shown; captures have no keys to check them with.
+//! Packets of Segue's tunnels (`docs/wire/tunnel-and-probe.md`) and of UPMT (`docs/wire/upmt.md`). Authenticators are
+//! shown but not verified: a capture does not contain the keys.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::{Tree, hex};
 /// Length of the authenticator.
 const MAC_LEN: usize = Probe::PACKET_LEN - Header::LEN - Probe::LEN;
 
-/// A UDP payload that has `length` bytes, of which these were captured.
+/// Decodes a UDP payload of `length` bytes on the wire, of which `bytes` were captured.
 pub(crate) fn payload(bytes: &[u8], length: usize) -> Vec<Found<'_>> {
     match Form::of(bytes) {
         Form::Inner => upmt_inner(bytes),
@@ -86,7 +86,7 @@ fn fields(header: &Header, bytes: &[u8], length: usize) -> Outcome {
     Ok(Decoded { message, fields, reencodes })
 }
 
-/// The words in the place of a probe's data, and the authenticator.
+/// The fields of a probe, and its authenticator.
 fn words(bytes: &[u8]) -> Option<(Probe, &[u8])> {
     let words = bytes.get(Header::LEN..)?.first_chunk()?;
     let mac = bytes.get(Header::LEN + Probe::LEN..Probe::PACKET_LEN)?;
@@ -94,7 +94,7 @@ fn words(bytes: &[u8]) -> Option<(Probe, &[u8])> {
     Some((Probe::parse(words), mac))
 }
 
-/// Names of the flags that are set.
+/// The names of the flags that are set.
 fn names(header: &Header) -> Vec<&'static str> {
     let known: &[(u8, &'static str)] = match header.packet_type {
         PacketType::Data => &[(flags::DATA_ONE_WAY, "one_way")],
@@ -114,7 +114,7 @@ fn names(header: &Header) -> Vec<&'static str> {
     known.iter().filter(|(flag, _)| header.flags & flag != 0).map(|(_, name)| *name).collect()
 }
 
-/// The words of a probe that UPMT's has too.
+/// The probe fields that Segue and UPMT share.
 fn probe(probe: &Probe) -> Tree {
     Tree::object([
         ("seq", probe.seq.into()),
@@ -128,7 +128,7 @@ fn probe(probe: &Probe) -> Tree {
     ])
 }
 
-/// An inner packet with nothing before it: a probe, or data.
+/// Decodes an inner packet without a header before it: a probe, or data.
 fn upmt_inner(bytes: &[u8]) -> Vec<Found<'_>> {
     let packet = match ProbePacket::parse(bytes) {
         Some(Ok(packet)) => packet,

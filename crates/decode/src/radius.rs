@@ -5,12 +5,12 @@ use segue_wire::radius::{Attribute, AttributeType as Type, Format, Packet, View}
 use crate::element::{Decoded, Nothing, Outcome, named};
 use crate::{Tree, hex};
 
-/// Names what is broken, and packets whose code has no name.
+/// Prefix of errors, and the name of packets with an unknown code.
 pub(crate) const PACKET: &str = "RADIUS packet";
-/// The highest tag of a tunnel's attribute (RFC 2868, 3.1).
+/// The highest tag of a tunnel attribute (RFC 2868, 3.1).
 const TAG_MAX: u8 = 31;
 
-/// The packet in a datagram, which may be padded. `is_cut`: the datagram is not whole.
+/// Decodes the packet in a datagram, which may be padded. `is_cut`: the datagram was truncated.
 pub(crate) fn decode(bytes: &[u8], is_cut: bool) -> Outcome {
     let malformed = View::parse(bytes).err();
     let view = View::lossy(bytes).map_err(|error| named(PACKET, error))?;
@@ -55,7 +55,7 @@ fn attribute((kind, value): (Type, &[u8])) -> Tree {
     Tree::object([("attribute", name.into()), ("value", value)])
 }
 
-/// What an attribute says, if it has the format of its type.
+/// The value of an attribute, if it has the format of its type.
 fn said(kind: Type, value: &[u8]) -> Option<Tree> {
     let octets = Attribute::octets(kind, value);
     let number = |number: u32| Tree::named(number.into(), kind.value_name(number));

@@ -1,10 +1,10 @@
-//! Elements as text.
+//! Formats elements as text.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::{Element, Tree};
 
-/// A message's line, then its fields, indented, values in a column.
+/// One line for the message, then its fields, indented and with the values in a column.
 impl Display for Element {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{:>4}  ", self.packet)?;
@@ -34,7 +34,7 @@ impl Display for Element {
     }
 }
 
-/// The fields of an object, one a line; those that are lists of objects or objects follow their names indented.
+/// The fields of an object, one per line. Nested objects and lists of objects follow their name, indented.
 fn object(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     let Tree::Object(fields) = tree else { return Ok(()) };
     let flat = |value: &Tree| inline(value).is_some();
@@ -51,7 +51,7 @@ fn object(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     Ok(())
 }
 
-/// What stands under a name.
+/// A nested object or list, below its name.
 fn inside(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     match tree {
         Tree::List(items) => items.iter().try_for_each(|item| entry(f, item, indent)),
@@ -59,7 +59,7 @@ fn inside(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     }
 }
 
-/// An object in a list: under its first field, which names it if it is an option, a TLV or an attribute.
+/// An object in a list, indented below its first field if that names an option, a TLV or an attribute.
 fn entry(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     let Tree::Object(fields) = tree else { return object(f, tree, indent) };
     match fields.split_first() {
@@ -85,7 +85,7 @@ fn entry(f: &mut Formatter<'_>, tree: &Tree, indent: usize) -> fmt::Result {
     }
 }
 
-/// A value that fits behind its name.
+/// The text of a value that fits on the line of its name; `None` if it does not.
 fn inline(tree: &Tree) -> Option<String> {
     match tree {
         Tree::Null => Some("unknown".into()),
@@ -110,7 +110,7 @@ fn inline(tree: &Tree) -> Option<String> {
     }
 }
 
-/// Text from a packet without what would move a terminal's cursor.
+/// Text from a packet with its control characters escaped, so that it cannot control the terminal.
 fn visible(text: &str) -> String {
     let escaped = |c: char| c.is_control().then(|| c.escape_default().to_string());
     text.chars().map(|c| escaped(c).unwrap_or_else(|| c.to_string())).collect()

@@ -7,10 +7,10 @@ use segue_wire::stamp::{BASE_LEN, ErrorEstimate, ReflectorPacket, SenderPacket, 
 use crate::element::{Decoded, Nothing, Outcome};
 use crate::{Tree, hex};
 
-/// Where an authenticated packet has zeros and another its timestamp.
+/// Octets that are zero in an authenticated packet and hold the timestamp in an unauthenticated one.
 const ZEROS: std::ops::Range<usize> = 4..16;
 
-/// A packet to a reflector (`request`) or from one.
+/// Decodes a packet to a reflector (`request`) or from one.
 pub(crate) fn decode(bytes: &[u8], request: bool) -> Outcome {
     if bytes.get(ZEROS).is_some_and(|zeros| zeros == [0; ZEROS.end - ZEROS.start]) {
         return Err(Nothing::other(

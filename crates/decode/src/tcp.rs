@@ -1,4 +1,4 @@
-//! TCP by its ports. Segments are looked at one by one.
+//! TCP, decoded by port number. Segments are decoded one by one, without reassembly.
 
 use segue_wire::mih::PORT;
 
@@ -7,7 +7,7 @@ use crate::mih;
 
 const HEADER: usize = 20;
 
-/// The ports of a segment, and what it holds.
+/// Decodes a segment: its ports and its contents.
 pub(crate) fn segment(bytes: &[u8]) -> Ported<'_> {
     let Some(header) = bytes.first_chunk::<HEADER>() else {
         let error = format!("TCP: {} bytes, at least {HEADER} needed", bytes.len());

@@ -1,51 +1,51 @@
-//! What serialises, as a tree that keeps the order of its fields.
+//! A tree of serialised values that keeps the order of fields.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 mod build;
 
-/// A value of JSON whose objects keep the order in which their fields were written: that of the wire.
+/// A JSON value whose objects keep their fields in the order of the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tree {
-    /// Nothing, or not known.
+    /// Absent or unknown.
     Null,
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A number on the wire.
     Number(u64),
-    /// A number on the wire, and its name. In JSON the name follows under the field's own name with `_name` behind it.
+    /// A number on the wire and its name. In JSON, the name becomes a second field with the suffix `_name`.
     Named(u64, String),
-    /// A number below zero.
+    /// A negative number.
     Negative(i64),
     /// Anything else.
     Text(String),
-    /// In order.
+    /// An ordered list.
     List(Vec<Tree>),
-    /// Names and values in order.
+    /// Names and values, in order.
     Object(Vec<(String, Tree)>),
 }
 
 impl Tree {
-    /// A number with its name, if it has one.
+    /// A number, with its name if it has one.
     pub(crate) fn named(number: u64, name: Option<&str>) -> Tree {
         name.map_or(Tree::Number(number), |name| Tree::Named(number, name.to_owned()))
     }
 
-    /// An object.
+    /// An object with these fields.
     #[must_use]
     pub(crate) fn object<const N: usize>(fields: [(&str, Tree); N]) -> Tree {
         Tree::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// Adds the fields of an object behind those of another.
+    /// Appends the fields of another object.
     pub(crate) fn append(&mut self, other: Tree) {
         if let (Tree::Object(fields), Tree::Object(more)) = (self, other) {
             fields.extend(more);
         }
     }
 
-    /// Adds a field behind those of an object.
+    /// Appends a field.
     pub(crate) fn push(&mut self, name: &str, value: impl Into<Tree>) {
         if let Tree::Object(fields) = self {
             fields.push((name.to_owned(), value.into()));

@@ -1,4 +1,4 @@
-//! UDP by its ports: messages, and tunnels.
+//! UDP, decoded by port number: messages and tunnels.
 
 use std::borrow::Cow;
 
@@ -9,23 +9,23 @@ use segue_wire::{SIGNAL_PORT, TUNNEL_PORT, stamp as wire};
 use crate::element::{Found, Nothing, Ported};
 use crate::{mh, mih, own, radius, stamp};
 
-/// Mobile IPv6 for dual stacks (RFC 5555).
+/// Dual-stack Mobile IPv6 (RFC 5555).
 const DSMIPV6: u16 = 4191;
-/// Proxy Mobile IPv6 over IPv4 (RFC 5844): signalling and data.
+/// Proxy Mobile IPv6 over IPv4 (RFC 5844): signalling here, data below.
 const PMIPV6_CONTROL: u16 = 5436;
 const PMIPV6_DATA: u16 = 5437;
-/// Tunnels of others: RFC 4380, AYIYA, 3GPP TS 29.281, RFC 7348, RFC 8926.
+/// Other tunnels: RFC 4380, draft-massar-v6ops-ayiya, 3GPP TS 29.281, RFC 7348, RFC 8926.
 const TEREDO: u16 = 3544;
 const AYIYA: u16 = 5072;
 const GTP_U: u16 = 2152;
 const VXLAN: u16 = 4789;
 const GENEVE: u16 = 6081;
-/// Ethertype of Ethernet in a tunnel.
+/// Ethertype of Ethernet frames in a tunnel.
 const ETHERNET: u16 = 0x6558;
 
 const HEADER: usize = 8;
 
-/// The ports of a datagram, and what it holds. `cut`: the capture kept only its beginning.
+/// Decodes a datagram: its ports and its contents. `cut`: the capture truncated it.
 pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Ported<'_> {
     let Some(header) = bytes.first_chunk::<HEADER>() else {
         let error = format!("UDP: {} bytes, at least {HEADER} needed", bytes.len());
@@ -62,7 +62,7 @@ pub(crate) fn datagram(bytes: &[u8], cut: bool) -> Ported<'_> {
     Ok(((source, destination), found))
 }
 
-/// Ports that say what a datagram is; those of tunnels may carry any of the others.
+/// Ports that identify the protocol of a datagram, including those of tunnels.
 const KNOWN: [u16; 18] = [
     TUNNEL_PORT,
     PMIPV6_DATA,
@@ -97,7 +97,7 @@ fn pmipv6_data(payload: &[u8]) -> Found<'_> {
     Found::Inner("UDP (RFC 5844)", Cow::Borrowed(inner))
 }
 
-/// An IP packet in a tunnel of others, if one is found behind its header.
+/// The IP packet in a foreign tunnel, if one follows the header of the tunnel.
 fn tunnel<'a>(form: &'static str, inner: Option<&'a [u8]>) -> Vec<Found<'a>> {
     match inner {
         Some(inner @ [0x40..=0x6f, ..]) => vec![Found::Inner(form, Cow::Borrowed(inner))],
@@ -112,7 +112,7 @@ fn typed<'a>(form: &'static str, ethertype: u16, inner: Option<&'a [u8]>) -> Vec
     }
 }
 
-/// Behind an authentication header and an origin indication (RFC 4380, 5.1.1).
+/// Skips the authentication header and the origin indication (RFC 4380, 5.1.1).
 fn teredo(mut payload: &[u8]) -> Option<&[u8]> {
     if let [0, 1, id, authentication, ..] = payload {
         payload = payload.get(13 + usize::from(*id) + usize::from(*authentication)..)?;
@@ -120,13 +120,13 @@ fn teredo(mut payload: &[u8]) -> Option<&[u8]> {
     if payload.starts_with(&[0, 0]) { payload.get(8..) } else { Some(payload) }
 }
 
-/// Behind an identity of 2 to the power of n octets and a signature of m words (draft-massar-v6ops-ayiya, 3).
+/// Skips an identity of 2^n octets and a signature of m words (draft-massar-v6ops-ayiya, 3).
 fn ayiya(payload: &[u8]) -> Option<&[u8]> {
     let [identity, signature, ..] = payload else { return None };
     payload.get(8 + (1 << (identity >> 4)) + 4 * usize::from(signature >> 4)..)
 }
 
-/// A packet of a user (message 255), behind optional fields and extension headers (TS 29.281, 5.1).
+/// A user packet (message type 255), after optional fields and extension headers (3GPP TS 29.281, 5.1).
 fn gtp_u(payload: &[u8]) -> Option<&[u8]> {
     let [flags @ 0x30..=0x3f, 255, ..] = payload else { return None };
     if flags & 7 == 0 {
@@ -141,7 +141,7 @@ fn gtp_u(payload: &[u8]) -> Option<&[u8]> {
     payload.get(at..)
 }
 
-/// Behind options of so many words (RFC 8926, 3.4).
+/// Skips the options, whose length the header gives in 4-octet words (RFC 8926, 3.4).
 fn geneve(payload: &[u8]) -> Vec<Found<'_>> {
     let [words, _, high, low, ..] = payload else { return not_decoded("Geneve: a short header") };
     let inner = payload.get(8 + 4 * usize::from(words & 0x3f)..);

@@ -1,4 +1,4 @@
-//! A packet from its link layer inwards: IP, extension headers, tunnels, and the messages at the end.
+//! Walks through a packet from the link layer inwards: IP, extension headers, tunnels, and finally the messages.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -18,13 +18,13 @@ const IPV6: u8 = 41;
 const GRE: u8 = 47;
 const ESP: u8 = 50;
 const NO_NEXT_HEADER: u8 = 59;
-/// The Mobility Header before RFC 3775.
+/// Mobility Header, by the protocol number that implementations used before RFC 3775.
 const OLD_MOBILITY: u8 = 62;
 
-/// Tunnels in each other: more are not followed.
+/// Maximum depth of nested tunnels.
 const TUNNELS_MAX: usize = 16;
 
-/// The messages of a packet of a capture, which had `length` bytes on the wire: at least one [`Element`].
+/// Decodes a captured packet that had `length` bytes on the wire. Returns at least one [`Element`].
 #[must_use]
 pub fn packet(number: u64, link: Link, frame: &[u8], length: usize) -> Vec<Element> {
     let mut walk = Walk::new(number);
@@ -35,14 +35,14 @@ pub fn packet(number: u64, link: Link, frame: &[u8], length: usize) -> Vec<Eleme
     walk.elements
 }
 
-/// What a message that was given by itself is.
+/// The kind of a message that comes without a packet around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bare {
     /// A Mobility Header.
     MobilityHeader,
     /// An ICMPv6 message.
     Icmpv6,
-    /// The UDP payload of a packet of Segue's or of UPMT's.
+    /// The UDP payload of a Segue or UPMT packet.
     Segue,
     /// An MIH frame.
     Mih,
@@ -50,7 +50,7 @@ pub enum Bare {
     Radius,
 }
 
-/// The messages in a message that was given by itself.
+/// Decodes a message without a packet around it.
 #[must_use]
 pub fn bare(kind: Bare, bytes: &[u8]) -> Vec<Element> {
     let mut walk = Walk::new(1);
@@ -70,9 +70,9 @@ pub fn bare(kind: Bare, bytes: &[u8]) -> Vec<Element> {
 /// A walk through one packet.
 struct Walk {
     number: u64,
-    /// Why only the beginning of what is walked through may be there.
+    /// Why the bytes may hold only the beginning of a packet.
     short: Option<String>,
-    /// Only its beginning is there.
+    /// Why the packet being decoded is known to be truncated.
     cut: Option<String>,
     elements: Vec<Element>,
 }
@@ -82,12 +82,12 @@ impl Walk {
         Walk { number, short: None, cut: None, elements: Vec::new() }
     }
 
-    /// Notes a message, or why there is none.
+    /// Adds an element for a message, or for the reason why there is no message.
     fn say(&mut self, ends: Option<&Ends>, within: &[Within], outcome: Outcome) {
         self.tell(ends.map(Ends::texts), within, outcome);
     }
 
-    /// The same between addresses of any kind.
+    /// The same for addresses of any kind, already as text.
     fn tell(&mut self, ends: Option<(String, String)>, within: &[Within], outcome: Outcome) {
         let (source, destination) = ends.unzip();
         let broken = Nothing::Broken(String::new());
@@ -112,7 +112,7 @@ impl Walk {
         self.elements.push(element);
     }
 
-    /// What a link layer holds, or why nothing is known of it.
+    /// Continues with the contents of a link-layer frame.
     fn inside(
         &mut self,
         inside: Result<Inside<'_>, Nothing>,
@@ -152,7 +152,7 @@ impl Walk {
         };
         let half = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let (header_len, total) = (usize::from(header[0] & 15) * 4, usize::from(half(2)));
-        // A packet that its interface cuts into segments says nothing of its length.
+        // With segmentation offload, the total length is zero in the capture.
         let total = if total == 0 { packet.len() } else { total };
         let end = self.end(packet, total);
         if header_len < 20 || header_len > end {
@@ -175,10 +175,10 @@ impl Walk {
             return Err(format!("IPv6 header: {} bytes, at least {IPV6_LEN} needed", packet.len()));
         };
         let stated = usize::from(u16::from_be_bytes([header[4], header[5]])) + IPV6_LEN;
-        // As of IPv4.
+        // Zero with segmentation offload, as in IPv4.
         let stated = if stated == IPV6_LEN { packet.len() } else { stated };
         let end = self.end(packet, stated);
-        // Of a packet that was cut, what is there is the packet.
+        // The parser checks the length field: make it match the captured part.
         let mut packet = packet[..end].to_vec();
         let length = u16::try_from(end - IPV6_LEN).unwrap_or(u16::MAX);
         packet[4..6].copy_from_slice(&length.to_be_bytes());
@@ -198,7 +198,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Where a packet ends in what is there.
+    /// End of a packet within the captured bytes; notes in `cut` if the packet is longer.
     fn end(&mut self, packet: &[u8], stated: usize) -> usize {
         let got = packet.len();
         if got < stated && self.cut.is_none() {
@@ -208,7 +208,7 @@ impl Walk {
         stated.min(got)
     }
 
-    /// What an IP packet carries.
+    /// Continues with the payload of an IP packet.
     fn payload(
         &mut self,
         protocol: u8,
@@ -238,7 +238,7 @@ impl Walk {
             mobility::NEXT_HEADER | OLD_MOBILITY if v6 => mh::decode(bytes, over),
             FRAGMENT if v6 => Err(Nothing::other("fragments", "a fragment")),
             ICMP if !v6 => match bytes {
-                // Errors, which quote a packet.
+                // Error messages, which quote a packet.
                 [3 | 4 | 5 | 11 | 12, _, _, _, _, _, _, _, quote @ ..] if !quote.is_empty() => {
                     return self.quote("ICMP", quote, &ends, within);
                 }
@@ -254,7 +254,7 @@ impl Walk {
         self.say(Some(&ends), within, outcome);
     }
 
-    /// What a transport with ports carries.
+    /// Continues with the payload of a transport that has ports.
     fn ported(&mut self, read: Ported<'_>, ends: Ends, within: &[Within]) {
         match read {
             Ok((ports, found)) => {
@@ -265,7 +265,7 @@ impl Walk {
         }
     }
 
-    /// What a datagram or a segment holds.
+    /// Continues with the contents of a datagram or a segment.
     fn found(&mut self, found: Vec<Found<'_>>, ends: Option<&Ends>, within: &[Within]) {
         for found in found {
             match (found, ends) {
@@ -288,19 +288,19 @@ impl Walk {
         }
     }
 
-    /// Goes into a tunnel.
+    /// Continues with the packet in a tunnel.
     fn enter(&mut self, tunnel: &'static str, inner: &[u8], ends: &Ends, within: &[Within]) {
         self.ip(inner, &deeper(tunnel, ends, within));
     }
 
-    /// Looks at the beginning of a packet that a message quotes.
+    /// Decodes the beginning of a packet that an error message quotes.
     fn quote(&mut self, by: &'static str, quote: &[u8], ends: &Ends, within: &[Within]) {
         let before = self.short.replace(format!("by its quotation in {by}"));
         self.ip(quote, &deeper(by, ends, within));
         self.short = before;
     }
 
-    /// GRE (RFC 2784) with key and sequence number (RFC 2890), and PPTP's (RFC 2637).
+    /// GRE (RFC 2784) with key and sequence number (RFC 2890), and PPTP's enhanced GRE (RFC 2637).
     fn gre(&mut self, bytes: &[u8], ends: &Ends, within: &[Within]) {
         let inner = bytes.first_chunk().and_then(|[flags, version, high, low]: &[u8; 4]| {
             let at = match version & 7 {
@@ -321,7 +321,7 @@ impl Walk {
     }
 }
 
-/// The tunnels around a packet in one more.
+/// The list of tunnels, extended by one.
 fn deeper(tunnel: &'static str, ends: &Ends, within: &[Within]) -> Vec<Within> {
     let (source, destination) = ends.texts();
     [within, &[Within { tunnel, source, destination }]].concat()

@@ -1,4 +1,4 @@
-//! MIH frames: of ODTONE's capture, over UDP, over TCP, and in Ethernet frames.
+//! MIH frames from ODTONE's capture: over UDP, over TCP, and in Ethernet frames.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::fs::File;
@@ -50,7 +50,7 @@ fn all_frames_of_odtone_on_their_port_are_told() {
     }
     let (told, others): (Vec<_>, Vec<_>) =
         elements.iter().partition(|element| element.message.is_some());
-    // Its link and its user have ports of their own.
+    // ODTONE's link and user use ports that we do not recognise.
     assert_eq!((told.len(), others.len()), (9, 12));
     assert!(told.iter().all(|element| element.reencodes));
     let lenient = |element: &&&Element| json(element)["fields"]["profile"] == "lenient";

@@ -1,4 +1,4 @@
-//! Packets of every kind that are walked through.
+//! Decodes packets with all kinds of link layers, tunnels and faults.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use etherparse::PacketBuilder;
@@ -51,7 +51,7 @@ fn solicitation_packet() -> Vec<u8> {
     ipv6(SOURCE, ALL_ROUTERS, 255, 58, &solicitation())
 }
 
-/// A packet in a frame of IEEE 802.11, whose header has so many octets more than the shortest.
+/// A packet in an IEEE 802.11 frame whose header is `more` octets longer than the shortest.
 fn wifi(control: u8, flags: u8, more: usize, inner: &[u8]) -> Vec<u8> {
     let snap = [0xaa, 0xaa, 3, 0, 0, 0, 0x86, 0xdd];
     [&[control, flags][..], &[0; 22], &vec![0; more], &snap, inner].concat()
@@ -61,7 +61,7 @@ fn raw(bytes: &[u8]) -> Vec<Element> {
     packet(7, Link::Raw(0), bytes, bytes.len())
 }
 
-/// The only element of a packet.
+/// The single element of a packet.
 fn only(bytes: &[u8]) -> Element {
     let mut elements = raw(bytes);
     assert_eq!(elements.len(), 1, "{elements:?}");
@@ -102,15 +102,15 @@ fn the_same_packet_is_found_behind_every_link_layer() {
         (link(9), [&[0xff, 3, 0, 0x57][..], &inner].concat()),
         (link(9), [&[0x57][..], &inner].concat()),
         (link(104), [&[0x0f, 0, 0x86, 0xdd][..], &inner].concat()),
-        // IEEE 802.11, with a quality of service, with four addresses, behind radiotap headers: the last has a time, and says
-        // that the header behind it is padded.
+        // IEEE 802.11: plain, with QoS, with four addresses, and after radiotap headers. The last of these has a
+        // timestamp, and says that the 802.11 header is padded.
         (link(105), wifi(8, 1, 0, &inner)),
         (link(105), wifi(0x88, 2, 2, &inner)),
         (link(105), wifi(8, 3, 6, &inner)),
         (link(127), [&[0, 0, 8, 0, 0, 0, 0, 0][..], &wifi(8, 1, 0, &inner)].concat()),
         (link(127), [&radiotap[..], &wifi(0x88, 1, 4, &inner)].concat()),
         (link(192), [&[0, 0, 8, 0, 105, 0, 0, 0][..], &wifi(8, 1, 0, &inner)].concat()),
-        // Padded to the shortest frame.
+        // Padded to the minimum length of a frame.
         (Link::Ethernet, [&ethernet(&[0x86, 0xdd])[..], &[0; 9]].concat()),
     ];
     for (link, frame) in frames {
@@ -126,7 +126,7 @@ fn the_same_packet_is_found_behind_every_link_layer() {
                 let error = element.error.as_deref().unwrap_or_default();
                 element.cut.is_some() || error.starts_with("cut by the capture, ")
             };
-            // The padding of the last frame is no part of the packet.
+            // The padding of the last frame does not belong to the packet.
             assert!(n + 9 >= frame.len() || cut.iter().all(is_named), "{link:?} {n}: {cut:?}");
         }
     }
@@ -402,7 +402,7 @@ fn one_bad_option_does_not_hide_its_message() {
     assert!(text.contains("malformed\n          type   5\n"), "{text}");
     assert!(text.contains("error  field option length holds 2\n"), "{text}");
     assert!(text.contains("mtu  1280\n") && !text.contains("refused"), "{text}");
-    // An option without a length ends the message, and voids it.
+    // An option of length zero ends the message and makes it invalid.
     let endless =
         ipv6(SOURCE, ALL_ROUTERS, 255, 58, &[&[133, 0, 0, 0, 0, 0, 0, 0][..], &[1, 0, 9]].concat());
     let element = only(&endless);
@@ -412,7 +412,7 @@ fn one_bad_option_does_not_hide_its_message() {
         "{element}"
     );
 
-    // A Binding Acknowledgement with a Binding Refresh Advice of one octet, and a type of message that is not known.
+    // A Binding Acknowledgement with a Binding Refresh Advice of one octet, and an unknown message type.
     let refresh = [59, 2, 6, 0, 0, 0, 135, 0, 0, 1, 0, 9, 2, 1, 7, 2, 2, 0, 5, 1, 3, 0, 0, 0];
     let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 135, &refresh));
     assert_eq!(element.message, Some("Binding Acknowledgement"));
@@ -431,7 +431,7 @@ fn a_message_in_an_atomic_fragment_is_shown_and_refused() {
     let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 44, &atomic));
     assert_eq!(field(&element, "checksum_ok"), &Tree::Bool(true));
     assert_eq!(field(&element, "refused"), &Tree::Text("in a fragment (RFC 6980)".into()));
-    // Another header behind it, and an Authentication Header.
+    // Another header after it, and an Authentication Header.
     let hops =
         [&[60, 0, 0, 0, 0, 0, 0, 9][..], &[135, 0, 1, 4, 0, 0, 0, 0], &[59, 0, 0, 0, 0, 0, 0, 0]];
     let element = only(&ipv6(SOURCE, ALL_ROUTERS, 255, 44, &hops.concat()));

@@ -1,4 +1,4 @@
-//! What both forms of captures have: packets, and bytes in an order.
+//! Shared by both capture formats: packets, and reading numbers in either byte order.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -6,28 +6,28 @@ use std::io::{self, Read};
 use anyhow::{Context, bail};
 use segue_text::units;
 
-/// First bytes of pcap in network order: microseconds, nanoseconds, and microseconds with longer heads of packets
-/// (Kuznetsov's).
+/// Magic numbers of pcap in network order: timestamps in microseconds, in nanoseconds, and in microseconds with longer
+/// packet headers (Kuznetsov's variant).
 pub(super) const PCAP: [u32; 3] = [0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34];
-/// First bytes of pcapng, in either order.
+/// Magic number of pcapng, the same in both byte orders.
 pub(super) const PCAPNG: u32 = 0x0a0d_0d0a;
-/// No packet is longer: a length above it is none.
+/// Longest packet in bytes; a larger length means that the file is broken.
 pub(super) const PACKET_MAX: u32 = 16 << 20;
 
 pub(super) const ENDS_EARLY: &str = "the capture ends too early";
 
-/// A packet of a capture.
+/// A packet in a capture.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// From 1, as other programs count them.
+    /// Counted from 1, as other programs do.
     pub number: u64,
-    /// When it was captured. None where the capture does not say.
+    /// When it was captured; `None` if the capture has no timestamp for it.
     pub time: Option<Time>,
-    /// Number of its interface's link type.
+    /// Link type of its interface, by number.
     pub link_type: u16,
-    /// What was captured of it, without a frame check sequence.
+    /// The captured bytes, without a frame check sequence.
     pub bytes: Vec<u8>,
-    /// How many bytes it had: more, where the capture kept only its beginning.
+    /// Length on the wire in bytes; greater than `bytes.len()` if the capture truncated the packet.
     pub length: usize,
 }
 
@@ -50,9 +50,9 @@ impl Packet {
 /// A time in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time {
-    /// Since 1970.
+    /// Seconds since 1970.
     pub seconds: u64,
-    /// Less than a second.
+    /// Less than one second.
     pub nanoseconds: u32,
 }
 
@@ -67,22 +67,22 @@ impl fmt::Display for Time {
     }
 }
 
-/// What an interface's packets begin with, and what ends them.
+/// The framing of an interface's packets: link type, and frame check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkType {
     pub(super) number: u16,
-    /// Length of the frame check sequence behind each packet.
+    /// Length of the frame check sequence that ends each packet.
     pub(super) check_octets: usize,
 }
 
-/// Bytes with an order of bytes.
+/// A reader with a byte order.
 pub(super) struct Input<R> {
     pub(super) reader: R,
     pub(super) is_little: bool,
 }
 
 impl<R: Read> Input<R> {
-    /// So many bytes. Takes memory for no more than there are.
+    /// Reads exactly `length` bytes. Allocates only for bytes that exist.
     pub(super) fn take(&mut self, length: u32) -> anyhow::Result<Vec<u8>> {
         let bytes = self.at_most(length)?;
         if bytes.len() < length as usize {
@@ -94,14 +94,14 @@ impl<R: Read> Input<R> {
     fn at_most(&mut self, length: u32) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self.reader.by_ref().take(length.into()).read_to_end(&mut bytes) {
-            // Of a compressed file.
+            // A compressed file that ends early.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => bail!(ENDS_EARLY),
             read => read?,
         };
         Ok(bytes)
     }
 
-    /// So many words, or none at the end of the file.
+    /// Reads `N` 32-bit words; `None` at the end of the file.
     pub(super) fn words<const N: usize>(&mut self) -> anyhow::Result<Option<[u32; N]>> {
         let bytes = self.at_most(4 * N as u32)?;
         if bytes.is_empty() {
@@ -122,13 +122,13 @@ impl<R: Read> Input<R> {
         Ok(())
     }
 
-    /// A number of four bytes at a place.
+    /// The 32-bit number at an offset.
     pub(super) fn word(&self, bytes: &[u8], at: usize) -> Option<u32> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
         Some(if self.is_little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
     }
 
-    /// A number of two bytes at a place.
+    /// The 16-bit number at an offset.
     pub(super) fn half(&self, bytes: &[u8], at: usize) -> Option<u16> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
         Some(if self.is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })

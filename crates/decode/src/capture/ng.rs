@@ -1,4 +1,4 @@
-//! pcapng: blocks, of which those of packets and interfaces are read.
+//! pcapng: reads the blocks of packets and interfaces, and skips all others.
 
 use std::io::Read;
 
@@ -6,14 +6,14 @@ use anyhow::{Context, bail};
 
 use super::input::{Input, LinkType, PACKET_MAX, PCAPNG, Packet, Time};
 
-/// Most interfaces of a section: their list is all that grows with a capture.
+/// Maximum number of interfaces in a section: their list is the only state that grows with a capture.
 const INTERFACES_MAX: usize = 65_536;
 const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Options of an interface.
+/// Option codes of an interface description.
 const TIME_RESOLUTION: u16 = 9;
 const CHECK_OCTETS: u16 = 13;
 const TIME_OFFSET: u16 = 14;
@@ -26,7 +26,7 @@ pub(super) struct Section {
 
 struct Interface {
     link: LinkType,
-    /// No packet is kept beyond it; 0 for all.
+    /// Packets are truncated to this many bytes; 0 means no limit.
     snap_length: u32,
     ticks_per_second: u64,
     offset_seconds: i64,
@@ -44,7 +44,7 @@ impl Section {
                 self.begin(total, input)?;
                 continue;
             }
-            // A length that is no multiple of four is rounded up, as its writer's padding does.
+            // A length that is not a multiple of four is rounded up, to match the writer's padding.
             let body = total.checked_next_multiple_of(4).and_then(|total| total.checked_sub(12));
             let body =
                 body.with_context(|| format!("the capture is broken: a block of {total} bytes"))?;
@@ -69,7 +69,7 @@ impl Section {
         }
     }
 
-    /// Starts a section, whose order of bytes stands behind the length of its header.
+    /// Starts a section. Its byte-order magic follows the length of the section header block.
     fn begin(&mut self, total: u32, input: &mut Input<impl Read>) -> anyhow::Result<()> {
         let order = input.take(4)?;
         let swapped = match order[..] {
@@ -129,7 +129,7 @@ impl Interface {
     }
 }
 
-/// What an interface's block says. Its options may end without saying so.
+/// Reads an interface description block. The options may lack their end marker.
 fn interface(block: &[u8], input: &Input<impl Read>) -> Option<Interface> {
     let number = input.half(block, 0)?;
     let mut interface = Interface {

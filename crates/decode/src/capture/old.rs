@@ -1,4 +1,4 @@
-//! pcap.
+//! The classic pcap format.
 
 use std::io::Read;
 
@@ -6,11 +6,11 @@ use anyhow::{Context, bail};
 
 use super::input::{ENDS_EARLY, Input, LinkType, PACKET_MAX, PCAP, Packet, Time};
 
-/// What the head of a capture says of its packets.
+/// The fields of the file header that apply to all packets.
 pub(super) struct Pcap {
     link: LinkType,
     ns_per_tick: u32,
-    /// Octets behind each packet's times and lengths that are not looked at.
+    /// Additional octets in each packet header, which are skipped.
     more: u32,
 }
 
@@ -22,7 +22,7 @@ impl Pcap {
         let Some(form) = PCAP.iter().position(|known| *known == magic) else {
             bail!("no capture (pcap, pcapng)");
         };
-        // With P, F counts the frame check sequence in units of 16 bits (draft-ietf-opsawg-pcap):
+        // If P is set, F is the length of the frame check sequence in units of 16 bits (draft-ietf-opsawg-pcap):
         // |   F   |R|P|    reserved     |           link type           |
         let check_octets = if link & 0x0400_0000 == 0 { 0 } else { (link >> 28) as usize * 2 };
         let ns_per_tick = if form == 1 { 1 } else { 1_000 };
@@ -41,7 +41,7 @@ impl Pcap {
         }
         input.skip(self.more)?;
         let bytes = input.take(captured)?;
-        // More than a second, which some writers leave there, is added.
+        // Some writers leave more than a second in the fraction; the excess is carried over.
         let ns = u64::from(ticks) * u64::from(self.ns_per_tick);
         let seconds = u64::from(seconds) + ns / 1_000_000_000;
         let time = Time { seconds, nanoseconds: (ns % 1_000_000_000) as u32 };

@@ -1,4 +1,4 @@
-//! The serialiser that builds trees. Codes come with the names of their values ([`VALUE_NAME`]).
+//! The serialiser that builds a [`Tree`]. Codes carry the names of their values ([`VALUE_NAME`]).
 
 use std::fmt::{self, Display};
 
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use super::Tree;
 
 impl Tree {
-    /// The tree of something that has fields of these kinds only.
+    /// The tree of a value whose fields all fit into one.
     #[must_use]
     pub(crate) fn of(value: &impl Serialize) -> Tree {
         value
@@ -21,10 +21,10 @@ impl Tree {
     }
 }
 
-/// Builds a tree of what is serialised.
+/// Builds a tree from a serialised value.
 struct Builder;
 
-/// What no tree holds.
+/// A value that does not fit into a tree.
 #[derive(Debug)]
 struct Unfit(String);
 
@@ -42,7 +42,7 @@ impl ser::Error for Unfit {
     }
 }
 
-/// A list or an object in the making, by itself or as the value of a variant.
+/// A list or an object under construction, possibly the value of an enum variant.
 #[derive(Default)]
 struct Parts {
     variant: Option<&'static str>,
@@ -84,7 +84,7 @@ impl Parts {
     }
 }
 
-/// What takes one value after the other.
+/// Implements serde's traits that receive a sequence of values.
 macro_rules! items {
     ($($part:ident $method:ident,)*) => { $(
         impl $part for Parts {
@@ -109,7 +109,7 @@ items! {
     SerializeTupleVariant serialize_field,
 }
 
-/// What takes one field after the other.
+/// Implements serde's traits that receive named fields.
 macro_rules! fields {
     ($($part:ident,)*) => { $(
         impl $part for Parts {
@@ -155,7 +155,7 @@ impl SerializeMap for Parts {
     }
 }
 
-/// Methods that take a number of a type which fits a wider one.
+/// Methods for number types that fit into a wider one.
 macro_rules! numbers {
     ($($method:ident $from:ty => $to:ty,)*) => { $(
         fn $method(self, number: $from) -> Result<Tree, Unfit> {

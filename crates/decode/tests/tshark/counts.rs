@@ -1,5 +1,5 @@
-//! How many messages of each type there are in a capture, as tshark counts them and as we do: in captures of our own in
-//! every form that we read, and in those of a directory (`CAPTURES`).
+//! Counts the messages of each type in a capture and compares with tshark: in our own captures, written in every format
+//! that we read, and in the captures of a directory (`CAPTURES`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,13 +15,13 @@ use segue_wire::nd::Kind;
 
 use crate::own;
 
-/// Counts by "mh 5", "nd 134", "radius 1".
+/// Counts by keys such as "mh 5", "nd 134", "radius 1".
 type Counts = BTreeMap<String, u64>;
 
-/// No file here takes longer.
+/// No file may take longer than this.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What tshark counts, and whether it reads the file to its end. `None` without tshark.
+/// tshark's counts, and whether it reads the whole file. `None` without tshark.
 fn theirs(path: &Path) -> Option<(Counts, bool)> {
     const FIELDS: [&str; 3] = ["mip6.mhtype", "icmpv6.type", "radius.code"];
     let mut tshark = Command::new("tshark");
@@ -44,7 +44,7 @@ fn theirs(path: &Path) -> Option<(Counts, bool)> {
     Some((counts, output.status.success()))
 }
 
-/// What we count, and whether we read the file to its end.
+/// Our counts, and whether we read the whole file.
 fn ours(path: &Path) -> (Counts, bool) {
     let (head, input) = unpacked(File::open(path).unwrap()).unwrap();
     let mut counts = Counts::new();
@@ -66,7 +66,7 @@ fn ours(path: &Path) -> (Counts, bool) {
     }
 }
 
-/// Which message it is, also one that cannot be read, which its error names.
+/// The key of a message in [`Counts`]. The error of a malformed message names it too.
 fn key(element: &Element) -> Option<String> {
     let Tree::Object(fields) = &element.fields else { return None };
     let number = |name: &str| {
@@ -92,7 +92,7 @@ fn key(element: &Element) -> Option<String> {
     }
 }
 
-/// Packets that a capture holds.
+/// Link type and packets of a capture.
 fn packets(path: &Path) -> (u16, Vec<Vec<u8>>) {
     let magic = fs::read(path).unwrap()[..4].try_into().unwrap();
     let mut capture = Capture::open(magic, File::open(path).unwrap()).unwrap();
@@ -105,7 +105,7 @@ fn packets(path: &Path) -> (u16, Vec<Vec<u8>>) {
     (link_type, packets)
 }
 
-/// A pcap file of packets that are cut behind so many bytes.
+/// A pcap file with packets that are truncated to `snap` bytes.
 fn pcap(link_type: u32, packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, snap as u32, link_type] {
@@ -121,7 +121,7 @@ fn pcap(link_type: u32, packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
     file
 }
 
-/// A block of pcapng.
+/// A pcapng block.
 fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let mut body = body.to_vec();
     body.resize(body.len().next_multiple_of(4), 0);
@@ -129,7 +129,7 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &total, &body, &total].concat()
 }
 
-/// A pcapng file: options of its interface, the type of its packets' blocks, and their options.
+/// A pcapng file: options of its interface, the block type of its packets, and their options.
 fn pcapng(
     link_type: u16,
     options: &[u8],
@@ -155,12 +155,12 @@ fn pcapng(
     file
 }
 
-/// Each packet behind the same bytes.
+/// Each packet with `head` before it and `tail` after it.
 fn behind(head: &[u8], packets: &[Vec<u8>], tail: &[u8]) -> Vec<Vec<u8>> {
     packets.iter().map(|packet| [head, packet, tail].concat()).collect()
 }
 
-/// IPv6 packets as atomic fragments.
+/// The IPv6 packets, each turned into an atomic fragment.
 fn atomic(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let v6 = packets.iter().filter(|packet| packet[0] >> 4 == 6);
     v6.map(|packet| {
@@ -225,7 +225,7 @@ fn captures_of_every_form_hold_the_messages_that_tshark_counts() {
     assert!(all > 300, "{all} messages");
 }
 
-/// How names of captures end.
+/// Endings of capture file names.
 const ENDINGS: [&str; 6] = ["pcap", "pcapng", "cap", "trace", "dmp", "gz"];
 
 /// Captures under a directory.

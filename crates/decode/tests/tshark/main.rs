@@ -1,6 +1,6 @@
-//! Captures of other implementations in the eyes of tshark: each Mobility Header and each message of neighbour
-//! discovery has the same fields, options in the same order, with the same values. What tshark cannot know is named
-//! in [`UNKNOWN_TO_TSHARK`], and no field of its own is left out ([`table`]).
+//! Compares our reading of captures of other implementations with tshark's: each Mobility Header and each neighbour
+//! discovery message has the same fields, the options are in the same order, and the values are equal. Fields that
+//! tshark does not know are listed in [`UNKNOWN_TO_TSHARK`]; every field of tshark has an entry in [`table`].
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod counts;
@@ -16,7 +16,7 @@ use segue_decode::{Capture, Element, Link, Tree, packet};
 
 use table::Is;
 
-/// What we say beyond tshark.
+/// Fields that we show and tshark does not.
 const UNKNOWN_TO_TSHARK: &[(&str, &str)] = &[
     ("profile", "ours"),
     ("mh_type", "in the message's name"),
@@ -25,10 +25,10 @@ const UNKNOWN_TO_TSHARK: &[(&str, &str)] = &[
     ("length", "of a route option; lengths of tshark's options are not compared"),
 ];
 
-/// A value of which tshark does not see the rest.
+/// Matches any value, where tshark shows only a part.
 const ANYTHING: &str = "…";
 
-/// A name, or some of which it is one, and a value.
+/// A name (or several alternatives) and a value.
 type Fact = (String, String);
 
 #[test]
@@ -53,7 +53,7 @@ fn capture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures").join(name)
 }
 
-/// Compares a capture that has so many Mobility Headers and so many other messages.
+/// Compares a capture, which must hold this many Mobility Headers and ICMPv6 messages.
 fn compare(path: &Path, counts: [usize; 2]) {
     let Some(theirs) = pdml::messages(path) else { return };
     let ours = elements(path);
@@ -102,7 +102,7 @@ fn elements(path: &Path) -> Vec<Element> {
     elements
 }
 
-/// What we say: fields in the order of the wire, the headers before the message first.
+/// Our facts about a message: fields in the order of the wire, those of the headers before it first.
 fn facts(element: &Element) -> Vec<Fact> {
     let Tree::Object(fields) = &element.fields else { panic!("{:?}", element.fields) };
     let mut facts = Vec::new();
@@ -115,10 +115,10 @@ fn facts(element: &Element) -> Vec<Fact> {
     facts.push(("message".into(), plain(element.message.unwrap())));
     own.iter().for_each(|(name, value)| add(&mut facts, name, value));
     if facts.iter().any(|(name, _)| name == "payload_proto") {
-        // tshark never looks at the checksum of a Mobility Header.
+        // tshark never verifies the checksum of a Mobility Header.
         let at = facts.iter().position(|(name, _)| name == "checksum_ok").unwrap();
         assert_eq!(facts.remove(at).1, "yes", "{element}");
-        // Its name comes behind the two octets before it.
+        // On the wire, the type follows two octets that we show after the name.
         let name = facts.iter().position(|(name, _)| name == "message").unwrap();
         facts[name..name + 3].rotate_left(1);
     }
@@ -153,7 +153,7 @@ fn add(facts: &mut Vec<Fact>, name: &str, value: &Tree) {
     }
 }
 
-/// What tshark says, in our words.
+/// tshark's facts about a message, with our names.
 fn facts_of(message: &pdml::Message, at: &str) -> Vec<Fact> {
     let (mut facts, mut missing): (Vec<Fact>, Vec<String>) = (Vec::new(), Vec::new());
     for field in &message.fields {
@@ -203,7 +203,7 @@ fn facts_of(message: &pdml::Message, at: &str) -> Vec<Fact> {
                 ("fraction_65536ths".into(), ANYTHING.into())
             }
         };
-        // The bits of a preference stand between flags, which we show first.
+        // The bits of the preference are between flags on the wire; we show the flags first.
         let at = facts.len() - usize::from(fact.0 == "flag" && ends_with_preference(&facts));
         facts.insert(at, fact);
     }
@@ -211,7 +211,7 @@ fn facts_of(message: &pdml::Message, at: &str) -> Vec<Fact> {
     facts
 }
 
-/// A message's name as far as the type alone gives it, in one spelling.
+/// A message name as the type alone determines it, in a common spelling.
 fn plain(name: &str) -> String {
     let name = name.strip_prefix("Proxy ").unwrap_or(name);
     let name = name.strip_suffix(" Indication").unwrap_or(name);

@@ -1,4 +1,4 @@
-//! Messages of our own for tshark to read: every type and every option that both know.
+//! Our own messages for tshark to read: every type and every option that both sides know.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -13,7 +13,7 @@ const DESTINATION: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 const ADDRESS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 3, 4, 5, 6);
 const IPV4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
 
-/// Writes them as a capture of raw IP packets.
+/// Writes the messages as a capture of raw IP packets.
 pub(crate) fn write(path: &Path) {
     let mut file = Vec::new();
     // Magic number, version 2.4, time zone, accuracy, longest packet, link type.
@@ -41,7 +41,7 @@ pub(crate) fn write(path: &Path) {
     std::fs::write(path, file).unwrap();
 }
 
-/// Number of messages that are written, Mobility Headers first.
+/// Number of messages written, Mobility Headers first.
 pub(crate) fn counts() -> [usize; 2] {
     [mobility().len(), discovery().len()]
 }

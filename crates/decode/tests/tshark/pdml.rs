@@ -1,4 +1,4 @@
-//! What tshark says of packets, from its PDML.
+//! Reads the PDML output of tshark.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,9 +9,9 @@ pub(crate) struct Field {
     pub(crate) name: String,
     /// The value as text.
     pub(crate) show: String,
-    /// Name and value for people.
+    /// Name and value in readable form.
     pub(crate) showname: String,
-    /// The bytes in hexadecimal digits; of a flag its value.
+    /// The bytes as hexadecimal digits; for a flag, its value.
     pub(crate) value: String,
 }
 
@@ -20,10 +20,10 @@ pub(crate) struct Field {
 pub(crate) struct Message {
     /// The packet's number in the capture.
     pub(crate) packet: u64,
-    /// Of the IPv6 header next to it.
+    /// Source of the innermost IPv6 header.
     pub(crate) source: String,
     pub(crate) destination: String,
-    /// Its fields, behind those of the extension headers before it.
+    /// Its fields, after those of the extension headers before it.
     pub(crate) fields: Vec<Field>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn messages(capture: &Path) -> Option<Vec<Message>> {
 fn read(pdml: &str) -> Vec<Message> {
     let mut messages = Vec::new();
     let (mut packet, mut headers, mut ends) = (0, Vec::new(), [String::new(), String::new()]);
-    // Protocols around the line; within a message its fields go to the last of `messages`.
+    // The protocols that are open at this line; the fields of a message go to the last entry of `messages`.
     let mut within: Vec<String> = Vec::new();
     for line in pdml.lines().map(str::trim_start) {
         if line.starts_with("<proto ") {
@@ -82,7 +82,7 @@ fn read(pdml: &str) -> Vec<Message> {
     messages
 }
 
-/// An attribute of a tag, nothing if it has none.
+/// An attribute of a tag; empty if the tag does not have it.
 pub(crate) fn attribute(tag: &str, name: &str) -> String {
     let begin = format!(" {name}=\"");
     let Some((_, rest)) = tag.split_once(&begin) else { return String::new() };

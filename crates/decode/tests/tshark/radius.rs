@@ -1,5 +1,5 @@
-//! RADIUS in the eyes of tshark: what FreeRADIUS and its client said, and a packet of our own with every attribute that we
-//! know.
+//! Compares our reading of RADIUS with tshark's: an exchange between FreeRADIUS and its client, and one packet of our
+//! own with every attribute that we know.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -10,10 +10,10 @@ use segue_wire::radius::{Attribute, AttributeType, Code, Format, Packet};
 
 use crate::pdml::attribute;
 
-/// Values that tshark shows otherwise than by name, value and octets.
+/// Attributes that tshark names differently.
 const NAMES: &[(&str, &str)] = &[("User-Password (encrypted)", "User-Password")];
 
-/// What FreeRADIUS and its client said.
+/// A captured exchange between FreeRADIUS and its client.
 fn captured() -> Vec<Vec<u8>> {
     let hex = include_str!("../../../wire/tests/captures/freeradius.hex");
     let lines = hex.lines().filter(|line| !line.starts_with('#'));
@@ -21,8 +21,8 @@ fn captured() -> Vec<Vec<u8>> {
     lines.map(|line| line.as_bytes().chunks(2).map(byte).collect()).collect()
 }
 
-/// Every attribute that has a name but EAP-Message and those with tags and vendors, which tshark splits into fields: with a
-/// value of their format.
+/// Every named attribute, with a value in its format. Leaves out EAP-Message and attributes with tags and vendors,
+/// which tshark splits into fields.
 fn own() -> Vec<u8> {
     let is_split = |kind: &AttributeType| {
         matches!(kind.format(), Format::Vendor | Format::TaggedInteger | Format::TaggedText)
@@ -61,14 +61,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The octets of a prefix: one that is reserved, the length, and all of the address.
+/// The octets of a prefix: a reserved one, the length, and the full address.
 fn prefix(text: &str) -> Option<String> {
     let (address, length) = text.split_once('/')?;
     let (address, length): (std::net::Ipv6Addr, u8) = (address.parse().ok()?, length.parse().ok()?);
     Some(format!("00{length:02x}{}", hex(&address.octets())))
 }
 
-/// A packet over UDP and IPv4 to the servers' port.
+/// A packet over UDP and IPv4 to the server's port.
 fn over_udp(payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let ip = etherparse::PacketBuilder::ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64);
@@ -89,7 +89,7 @@ fn write(path: &Path, packets: &[Vec<u8>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// The attributes of each packet as tshark reads them: name, what it shows, and the octets.
+/// The attributes of each packet as tshark reads them: name, shown value, and octets.
 fn theirs(path: &Path) -> Option<Vec<Vec<(String, String, String)>>> {
     let mut tshark = Command::new("tshark");
     let Ok(output) = tshark.args(["-n", "-T", "pdml", "-r"]).arg(path).output() else {
@@ -147,7 +147,7 @@ fn attributes_of_radius_are_read_as_tshark_reads_them() {
                 Tree::Number(number) | Tree::Named(number, _) => {
                     u64::from_str_radix(octets, 16).unwrap() == *number
                 }
-                // Of text and prefixes it may show the octets.
+                // For text and prefixes tshark may show the octets.
                 Tree::Text(text) => {
                     [shown, octets].contains(&text)
                         || hex(text.as_bytes()) == *octets

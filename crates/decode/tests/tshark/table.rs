@@ -1,33 +1,33 @@
-//! The fields of tshark and ours.
+//! How the fields of tshark correspond to ours.
 
-/// What a field of tshark's is here.
+/// How one field of tshark corresponds to ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Is {
-    /// The message's name, which stands in its type.
+    /// The name of the message, part of the type.
     Message,
-    /// A field of one of these names, the same number or address.
+    /// A field with one of these names and the same number or address.
     Field(&'static [&'static str]),
-    /// The same, bytes in hexadecimal digits.
+    /// The same, with bytes in hexadecimal digits.
     Bytes(&'static [&'static str]),
-    /// The same; tshark shows a number with a name, of which the number counts.
+    /// The same; tshark shows a number with a name, and the number is compared.
     Checksum,
-    /// tshark's verdict on the checksum.
+    /// tshark's verdict about the checksum.
     ChecksumStatus,
-    /// A flag of this letter, if it is set.
+    /// A flag with this letter, if it is set.
     Flag(&'static str),
-    /// An option of this name begins.
+    /// The beginning of an option with this name.
     Option(&'static str),
-    /// An option begins; tshark shows its type as a number.
+    /// The beginning of an option, whose type tshark shows as a number.
     OptionType,
-    /// A field whose numbers have words here.
+    /// A field whose numbers we replace by words.
     Word(&'static str, &'static [(&'static str, &'static str)]),
-    /// A field that is true or false.
+    /// A boolean field.
     Truth(&'static str),
-    /// A timestamp, in two fields.
+    /// A timestamp, which tshark splits into two fields.
     Timestamp,
-    /// Bytes of which tshark shows the first.
+    /// Bytes of which tshark shows only the beginning.
     Beginning(&'static str),
-    /// A timestamp that tshark does not see whole; of other options it refuses right lengths so (MAG IPv6 Address).
+    /// A timestamp that tshark truncates. It also reports valid lengths of other options (MAG IPv6 Address) as invalid.
     CutTimestamp,
 }
 
@@ -42,7 +42,7 @@ const LENGTH: &str = "follows from the fields, and is proven by re-encoding";
 const WHOLE: &str = "stands for the bits or bytes that follow";
 const AGAIN: &str = "said before";
 
-/// Fields of tshark's `mip6`, of its neighbour discovery, and of the headers of Mobile IPv6.
+/// Fields of tshark's `mip6` and neighbour discovery dissectors, and of the headers of Mobile IPv6.
 pub(crate) const TABLE: &[(&str, Is)] = &[
     ("ipv6.opt.mipv6.home_address", Field(&["home_address_option.home_address"])),
     ("ipv6.routing.mipv6.home_address", Field(&["type_2_routing_header.home_address"])),
@@ -54,7 +54,7 @@ pub(crate) const TABLE: &[(&str, Is)] = &[
     ("mip6.coti.cookie", Bytes(&["care_of_init_cookie"])),
     ("mip6.hot.nindex", Field(&["home_nonce_index"])),
     ("mip6.hot.cookie", Bytes(&["home_init_cookie"])),
-    // tshark has one name for both tokens.
+    // tshark uses one name for both tokens.
     ("mip6.hot.token", Bytes(&["home_keygen_token", "care_of_keygen_token"])),
     ("mip6.cot.nindex", Field(&["care_of_nonce_index"])),
     ("mip6.cot.cookie", Bytes(&["care_of_init_cookie"])),
@@ -68,7 +68,7 @@ pub(crate) const TABLE: &[(&str, Is)] = &[
     ("mip6.bu.p_flag", Flag("P")),
     ("mip6.bu.f_flag", Flag("F")),
     ("mip6.bu.t_flag", Flag("T")),
-    // Of a host's update the bit is O (RFC 5648), which tshark does not know: none here has it.
+    // In a host's update this bit is O (RFC 5648), which tshark does not know; no message here sets it.
     ("mip6.bu.b_flag", Flag("B")),
     ("mip6.bu.lifetime", Field(&["lifetime_4s"])),
     ("mip6.ba.status", Field(&["status"])),
@@ -98,7 +98,7 @@ pub(crate) const TABLE: &[(&str, Is)] = &[
     ("mip6.att", Field(&["access_technology_type"])),
     ("mip6.options.mnlli", Option("mobile_node_link_layer_identifier")),
     ("mip6.mnlli.lli", Bytes(&["link_layer_identifier"])),
-    // OAI-PMIPv6-FM's messages are longer than they say, and their last option goes past the end that tshark sees.
+    // OAI-PMIPv6-FM's messages are longer than they state; their last option exceeds the length that tshark sees.
     ("mip6.opt.len.invalid", CutTimestamp),
     ("mip6.be.status", Field(&["status"])),
     ("mip6.be.haddr", Field(&["home_address"])),
@@ -131,7 +131,7 @@ pub(crate) const TABLE: &[(&str, Is)] = &[
     ("mip6.ss.identifier", Field(&["identifier"])),
     ("mip6.vsm.vendorId", Field(&["vendor_id"])),
     ("mip6.vsm.subtype", Field(&["sub_type"])),
-    // tshark leaves out the last two octets.
+    // tshark omits the last two octets.
     ("mip6.vsm.data", Beginning("data")),
     ("mip6.lila_lla", Field(&["link_local_address"])),
     ("mip6.timestamp_tmp", Timestamp),
@@ -220,7 +220,7 @@ pub(crate) const TABLE: &[(&str, Is)] = &[
     ("icmpv6.nd.ra.retrans_timer", Field(&["retrans_timer"])),
     ("icmpv6.opt.type", OptionType),
     ("icmpv6.opt.linkaddr", Field(&["link_layer_address"])),
-    // An option that has no format here.
+    // An option that we decode as raw data.
     ("icmpv6.opt.nonce", Bytes(&["data"])),
     ("icmpv6.opt.prefix.length", Field(&["prefix_length"])),
     ("icmpv6.opt.prefix.flag.l", Flag("L")),
@@ -241,7 +241,7 @@ pub(crate) const TABLE: &[(&str, Is)] = &[
     ("icmpv6.opt.dnssl", Field(&["domain_names"])),
 ];
 
-/// Fields of tshark's that are not compared, and why. The two tables have every field that a capture shows.
+/// Fields of tshark that are not compared, with the reason. Every field that a capture shows is in one of the tables.
 pub(crate) const NOT_COMPARED: &[(&str, &str)] = &[
     ("mip6.reserved", RESERVED),
     ("mip6.mobility_opt.len", LENGTH),
@@ -288,7 +288,7 @@ pub(crate) const NOT_COMPARED: &[(&str, &str)] = &[
     ("mip6.mhipv6ap.ipv6_address_prefix", AGAIN),
 ];
 
-/// Our names of the options of neighbour discovery.
+/// Our names of the neighbour discovery options.
 pub(crate) fn option_name(kind: &str) -> &'static str {
     match kind {
         "1" => "source_link_layer_address",
