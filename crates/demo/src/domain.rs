@@ -1,5 +1,5 @@
-//! A domain of Proxy Mobile IPv6, that of `examples/pmip`: one anchor, four gateways on two nodes, on each node one function and two
-//! service access points of IEEE 802.21, FreeRADIUS, a correspondent, and a stock host with two radios.
+//! The Proxy Mobile IPv6 domain of `examples/pmip`: one anchor, four gateways on two nodes, on each node one IEEE
+//! 802.21 function and two service access points, FreeRADIUS, a correspondent, and a stock host with two radios.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt;
@@ -20,17 +20,17 @@ use crate::traffic::Ends;
 
 /// The correspondent's address.
 pub const CORRESPONDENT: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xc, 0, 0, 0, 0, 0, 2);
-/// FreeRADIUS, as Debian and its relatives have it.
+/// The FreeRADIUS program, as Debian and its derivatives install it.
 const FREERADIUS: &str = "/usr/sbin/freeradius";
-/// What it shares with the gateways of a domain that lives for a while.
+/// Secret that FreeRADIUS shares with the gateways of this short-lived domain.
 const SECRET: &str = "a secret of 26 characters";
-/// The network's radios as it knows them, and whose they are.
+/// The radios that FreeRADIUS knows, and their owners.
 const HOSTS: [(&str, &str); 3] = [
     ("02-5E-67-01-00-00", "alice@example.org"),
     ("02-5E-67-01-00-01", "alice@example.org"),
     ("02-5E-67-01-00-02", "bob@example.org"),
 ];
-/// How long anything may take.
+/// How long any single wait may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -40,18 +40,18 @@ macro_rules! example {
     };
 }
 
-/// An access.
+/// An access network.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// Its name, which is that of its cell, its interface and its gateway's instance.
+    /// Name of the access, its cell, its interface, and its gateway's instance.
     pub name: &'static str,
-    /// The node of its gateway.
+    /// The node that runs its gateway.
     pub node: &'static str,
     /// The gateway's address towards the anchor.
     pub proxy_coa: &'static str,
-    /// The radio of the host that comes to it.
+    /// The host's radio that attaches to it.
     pub radio: Radio,
-    /// What its link is called in IEEE 802.21.
+    /// Name of its link in IEEE 802.21.
     link: &'static str,
     config: &'static str,
 }
@@ -107,27 +107,28 @@ pub const LTE2: Access = Access {
     config: example!("lte2.toml"),
 };
 
-/// What is in a domain.
+/// The components of a domain.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Begins the namespaces' names, lower-case letters.
+    /// Prefix of the namespaces' names; lower-case letters.
     pub tag: &'static str,
-    /// Accesses with gateways.
+    /// The accesses, each with a gateway.
     pub accesses: &'static [Access],
-    /// Functions of IEEE 802.21 tell gateways and anchor of links; without them gateways listen to them themselves.
+    /// Run IEEE 802.21 functions, which report link events to the gateways and the anchor; without them, gateways
+    /// observe their links directly.
     pub mih: bool,
-    /// FreeRADIUS says who hosts are, if it is installed; otherwise gateways know them by themselves.
+    /// Let FreeRADIUS identify hosts, if it is installed; otherwise the gateways are configured with them.
     pub radius: bool,
-    /// Rates and delays of the accesses; without them they have none.
+    /// Emulate rates and delays of the accesses; without this they are unlimited and add no delay.
     pub paced: bool,
-    /// The datapath of anchor and gateways.
+    /// The datapath of the anchor and the gateways.
     pub datapath: Choice,
 }
 
-/// Whoever waits asks this, and ends with its error: the user wants to stop, for instance.
+/// Called repeatedly during a wait, which ends with its error: for instance, because the user wants to stop.
 pub type Check<'a> = &'a dyn Fn() -> anyhow::Result<()>;
 
-/// The domain; dropping it ends the daemons, then deletes the network.
+/// The running domain; dropping it stops the daemons and deletes the network.
 pub struct Domain {
     daemons: Vec<Daemon>,
     lab: Lab,
@@ -136,10 +137,10 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Builds the network and starts the daemons, with their files in a directory; no radio is at an access yet.
+    /// Builds the network and starts the daemons, with their files in the directory `files`. No radio is attached yet.
     ///
     /// # Errors
-    /// Without root, or when a daemon does not start.
+    /// The process is not root, or a daemon does not start.
     pub fn start(plan: &Plan, files: &Path, check: Check<'_>) -> anyhow::Result<Domain> {
         let network = segue_lab::file::parse(&network(plan.paced), "lab.toml")?;
         let lab = network.build(plan.tag).context("the domain's network cannot be built")?;
@@ -173,7 +174,7 @@ impl Domain {
         Ok(domain)
     }
 
-    /// On each node a function, and a service access point for each access.
+    /// Starts a function on each node, and a service access point for each access.
     fn start_mih(&mut self) -> anyhow::Result<()> {
         let socket = self.lab.announcements().context("the network has no radios")?.to_owned();
         for (node, function) in [("left", "function-left"), ("right", "function-right")] {
@@ -199,7 +200,7 @@ impl Domain {
         Ok(())
     }
 
-    /// FreeRADIUS, which knows the radios of the network.
+    /// Starts FreeRADIUS, configured with the radios of the network.
     fn start_radius(&mut self, check: Check<'_>) -> anyhow::Result<()> {
         let directory = self.files.join("freeradius");
         std::fs::create_dir_all(&directory)?;
@@ -237,7 +238,7 @@ impl Domain {
         self.files.join("freeradius.secret")
     }
 
-    /// The table of a gateway that asks it.
+    /// The `[radius]` table for the gateway of an access.
     fn asks(&self, access: &Access) -> String {
         let server = if access.node == "left" { "fd00:2::1" } else { "fd00:3::1" };
         format!(
@@ -247,7 +248,7 @@ impl Domain {
         )
     }
 
-    /// Whether FreeRADIUS says who hosts are.
+    /// Whether FreeRADIUS is running and identifies hosts.
     #[must_use]
     pub fn has_radius(&self) -> bool {
         self.daemons.iter().any(|daemon| daemon.name() == "freeradius")
@@ -286,10 +287,10 @@ impl Domain {
         self.files.join(format!("{name}.{extension}"))
     }
 
-    /// The control socket of a daemon, by its name.
+    /// The path of a daemon's control socket.
     #[must_use]
     pub fn socket(&self, name: &str) -> PathBuf {
-        // In `/tmp`, because a socket's path may have only 107 bytes.
+        // In `/tmp`: the path of a socket may have at most 107 bytes.
         let id = std::process::id();
         PathBuf::from(format!("/tmp/segue-domain-{id}-{name}.sock"))
     }
@@ -305,50 +306,50 @@ impl Domain {
         self.daemons.iter().map(|daemon| (daemon.name(), daemon.process()))
     }
 
-    /// A node of it.
+    /// The node with this name.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No node has this name.
     pub fn node(&self, name: &str) -> anyhow::Result<&Netns> {
         self.lab.node(name)
     }
 
-    /// What the anchor says.
+    /// The anchor's status.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The anchor does not answer.
     pub fn anchor(&self) -> anyhow::Result<lma::LmaStatus> {
         Ok(control::status::<lma::Words>(&self.socket("lma"), u64::MAX)?.body)
     }
 
-    /// What the gateway of an access says.
+    /// The status of an access's gateway.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The gateway does not answer.
     pub fn gateway(&self, access: &Access) -> anyhow::Result<mag::MagStatus> {
         Ok(control::status::<mag::Words>(&self.socket(access.name), u64::MAX)?.body)
     }
 
-    /// The events that a daemon remembers.
+    /// The events that a daemon has in memory.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The daemon does not answer.
     pub fn events<V: Vocabulary>(&self, name: &str) -> anyhow::Result<Vec<EventRecord<V>>> {
         Ok(control::status::<V>(&self.socket(name), 0)?.events)
     }
 
-    /// Fails if a daemon has ended, with the end of its log.
+    /// Checks that all daemons are running.
     ///
     /// # Errors
-    /// As said.
+    /// A daemon has ended; the error shows the end of its log.
     pub fn check_alive(&mut self) -> anyhow::Result<()> {
         self.daemons.iter_mut().try_for_each(Daemon::check_alive)
     }
 
-    /// Waits until something holds.
+    /// Waits until `holds` returns true.
     ///
     /// # Errors
-    /// It does not in time, a daemon has ended, or whoever waits wants to stop.
+    /// It does not within [`PATIENCE`], a daemon has ended, or `check` fails.
     pub fn wait(
         &mut self,
         check: Check<'_>,
@@ -367,10 +368,10 @@ impl Domain {
         bail!("not within {} s: {what}", PATIENCE.as_secs())
     }
 
-    /// Brings the host's radio to an access, and waits until it is registered and has its address.
+    /// Attaches the host's radio to an access, and waits until it is registered and has its address.
     ///
     /// # Errors
-    /// When that does not happen.
+    /// The radio cannot be attached, or as [`wait`](Self::wait).
     pub fn attach(&mut self, check: Check<'_>, access: &Access) -> anyhow::Result<()> {
         self.lab.attach(&format!("host:{}", access.radio.name), access.name)?;
         self.await_host(check, access)
@@ -379,7 +380,7 @@ impl Domain {
     /// Waits until the host is registered at an access and has its address.
     ///
     /// # Errors
-    /// When that does not happen.
+    /// As [`wait`](Self::wait).
     pub fn await_host(&mut self, check: Check<'_>, access: &Access) -> anyhow::Result<()> {
         self.wait(check, "a binding at the anchor", |domain| {
             let bindings = domain.anchor()?.bindings;
@@ -389,18 +390,19 @@ impl Domain {
         self.wait(check, "the host's address", |domain| Ok(domain.address(access.radio).is_ok()))
     }
 
-    /// Takes the host's radio out of all cells.
+    /// Removes the host's radio from its cell.
     ///
     /// # Errors
-    /// It is in none.
+    /// The radio is in no cell.
     pub fn detach(&self, radio: Radio) -> anyhow::Result<()> {
         self.lab.detach(&format!("host:{}", radio.name), None)
     }
 
-    /// Waits until the gateways of two accesses carry each other's prefixes: flows can be anywhere then.
+    /// Waits until the gateways of two accesses carry each other's prefixes; from then on, any flow can use either
+    /// access.
     ///
     /// # Errors
-    /// When that does not happen.
+    /// As [`wait`](Self::wait).
     pub fn await_mobility(&mut self, check: Check<'_>, both: [&Access; 2]) -> anyhow::Result<()> {
         self.wait(check, "each gateway knows the other's prefix", |domain| {
             let mut told = both.into_iter().map(|access| {
@@ -411,10 +413,10 @@ impl Domain {
         })
     }
 
-    /// The address that the host has made of the prefix of a radio.
+    /// The address that the host has formed from the prefix of a radio.
     ///
     /// # Errors
-    /// It has none.
+    /// The radio has no such address.
     pub fn address(&self, radio: Radio) -> anyhow::Result<Ipv6Addr> {
         let (all, index) = self.node("host")?.run(|| -> anyhow::Result<_> {
             Ok((link::addresses()?, link::index_of(radio.name)?))
@@ -427,10 +429,10 @@ impl Domain {
         global.context("the host has no address of its prefix")
     }
 
-    /// Between whom traffic of the host's address of a radio goes.
+    /// The ends of traffic between the correspondent and the host's address of a radio.
     ///
     /// # Errors
-    /// It has none.
+    /// The radio has no address.
     pub fn ends(&self, radio: Radio) -> anyhow::Result<Ends<'_>> {
         let (host, cn) = (self.node("host")?, self.node("cn")?);
         let (address, inner) = (CORRESPONDENT.into(), self.address(radio)?.into());
@@ -450,7 +452,7 @@ impl Drop for Domain {
     }
 }
 
-/// The network's file; with rates and delays as of Wi-Fi and of cellular access, if wanted.
+/// The network's description; `paced` adds rates and delays typical of Wi-Fi and of cellular access.
 fn network(paced: bool) -> String {
     let mut text = example!("lab.toml").to_owned();
     if paced {

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the user has asked to stop.
+/// Reports whether the user has asked to stop.
 #[derive(Clone)]
 pub struct Interrupts(Arc<AtomicBool>);
 
 impl Interrupts {
-    /// Whether SIGINT or SIGTERM came.
+    /// Whether SIGINT or SIGTERM has arrived.
     pub fn happened(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Catches SIGINT and SIGTERM from here on, so that the demonstration can clean up.
+/// Catches SIGINT and SIGTERM from this call on, so that the program can clean up.
 pub fn interrupts() -> anyhow::Result<Interrupts> {
     use nix::sys::signal::{SigSet, Signal};
     let mut set = SigSet::empty();

@@ -1,6 +1,6 @@
-//! The demonstration: a device with two access networks in namespaces and its daemons ([`stage`]), live traffic
-//! ([`traffic`]), what is seen of it ([`watch`]), and how that is judged and written down ([`outcome`], [`page`]).
-//! `segue demo` and the experiments of `segue reproduce` perform on it.
+//! The demonstration: namespaces with a device on two access networks, and its daemons ([`stage`]); live traffic
+//! ([`traffic`]); a record of what the daemons report ([`watch`]); and the evaluation ([`outcome`]) with its page
+//! ([`page`]). The experiments of `segue reproduce` use the same parts.
 
 #![forbid(unsafe_code)]
 
@@ -18,13 +18,13 @@ use std::time::Duration;
 /// The course of a demonstration, in seconds from its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
-    /// The Wi-Fi falls silent.
+    /// When the Wi-Fi falls silent.
     pub silent_at: f64,
-    /// It comes back.
+    /// When the Wi-Fi works again.
     pub back_at: f64,
-    /// The end.
+    /// When the demonstration ends.
     pub until: f64,
 }
 
-/// The voice-like flow: 50 packets a second.
+/// Packet interval of the voice-like flow: 50 packets per second.
 pub(crate) const VOICE_INTERVAL: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! The demonstration of network-based mobility: a stock host with a call and a download, whose accesses go and come.
+//! The demonstration of network-based mobility: a stock host with a call and a download loses and regains its accesses.
 
 mod page;
 
@@ -13,14 +13,14 @@ use crate::traffic::{Seen, Traffic, Voice};
 
 pub use page::render;
 
-/// How long the effects of a step are watched, in seconds.
+/// How long the effects of a step are observed, in seconds.
 const WATCHED: f64 = 2.5;
-/// How long before it happens the end of an attachment is foretold.
+/// How far ahead the loss of an attachment is announced.
 const FORETOLD: Duration = Duration::from_millis(300);
-/// The longest pause of a call that hardly anybody hears, in ms (paper 3: a handover takes 50 to 150 ms).
+/// The longest pause in a call that is hardly noticeable, in ms (paper 3: a handover takes 50 to 150 ms).
 pub const PAUSE_MAX_MS: f64 = 150.0;
 
-/// What is to happen.
+/// A change of the host's attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Goes,
@@ -29,7 +29,7 @@ enum Step {
     Moves,
 }
 
-/// The course: after how many seconds, and what.
+/// The schedule: seconds from the start, and the step.
 const COURSE: [(f64, Step); 5] = [
     (3.0, Step::Goes),
     (6.0, Step::Returns),
@@ -37,9 +37,9 @@ const COURSE: [(f64, Step); 5] = [
     (12.5, Step::Returns),
     (15.5, Step::Moves),
 ];
-/// The end, in seconds.
+/// End of the demonstration, in seconds from the start.
 pub const END: f64 = 18.5;
-/// The access of the host's address at the beginning.
+/// The access that carries the host's flows at the beginning.
 const FIRST: &str = WLAN1.name;
 
 impl Step {
@@ -52,7 +52,7 @@ impl Step {
         }
     }
 
-    /// Where the flows of the host's address are afterwards.
+    /// The access that carries the flows after the step.
     fn to(self) -> &'static str {
         match self {
             Step::Goes | Step::Foretold => LTE2.name,
@@ -62,54 +62,55 @@ impl Step {
     }
 }
 
-/// A step and what came of it.
+/// A step and its effects.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// When it happened, in seconds from the start.
     pub at_s: f64,
-    /// What.
+    /// The step, in words.
     pub what: &'static str,
-    /// The access to which flows went.
+    /// The access that the flows moved to.
     pub to: &'static str,
-    /// Why the anchor sent another way (`left`, `back`, `going_down`, `moved`).
+    /// The anchor's reason for moving them (`left`, `back`, `going_down`, `moved`).
     pub cause: String,
-    /// Flows that went along.
+    /// Number of flows that moved.
     pub flows: usize,
-    /// From when the anchor heard of it until it sent the other way, in ms.
+    /// Time from the anchor's notification until it redirected the flows, in ms.
     pub rebinding_ms: f64,
-    /// The longest pause of the call at the host, and at the correspondent, in ms. Packets are 20 ms apart.
+    /// Longest pause of the call at the host and at the correspondent, in ms. Packets are sent every 20 ms.
     pub pause_ms: [f64; 2],
-    /// Packets of the call that were lost: to the host, and from it.
+    /// Lost packets of the call: to the host, and from it.
     pub lost: [usize; 2],
-    /// The longest time without a byte of the download, in ms.
+    /// Longest time during which the download received no byte, in ms.
     pub download_pause_ms: f64,
 }
 
-/// What was seen.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The steps.
     pub steps: Vec<Row>,
-    /// The host's address, which stays.
+    /// The host's address at the beginning.
     pub address: String,
-    /// Whether it is the same at the end.
+    /// Whether the host has the same address at the end.
     pub address_kept: bool,
-    /// Connections of the download that broke.
+    /// Download connections that broke.
     pub broken: u32,
     /// Bytes downloaded.
     pub bytes: u64,
-    /// Packets of the call: sent, and lost, to the host and from it.
+    /// Packets of the call, `[sent, lost]`, to the host and from it.
     pub call: [[usize; 2]; 2],
 }
 
 impl Outcome {
-    /// Whether no connection broke, the address stayed, and no pause of the call to the host was longer than [`PAUSE_MAX_MS`].
+    /// Whether no connection broke, the address stayed, and the call to the host never paused longer than
+    /// [`PAUSE_MAX_MS`].
     #[must_use]
     pub fn holds(&self) -> bool {
         self.address_kept && self.broken == 0 && self.steps.iter().all(Row::holds)
     }
 
-    /// The same in a sentence.
+    /// The verdict in a sentence.
     #[must_use]
     pub fn verdict(&self) -> String {
         let verdict = if self.holds() { "Holds" } else { "Does NOT hold" };
@@ -121,14 +122,14 @@ impl Outcome {
 }
 
 impl Row {
-    /// Whether the call to the host paused for [`PAUSE_MAX_MS`] at most.
+    /// Whether the call to the host paused for at most [`PAUSE_MAX_MS`].
     #[must_use]
     pub fn holds(&self) -> bool {
         self.pause_ms[0] <= PAUSE_MAX_MS
     }
 }
 
-/// A step that happened.
+/// A completed step, with the anchor's record of the handover.
 struct Done {
     at: f64,
     step: Step,
@@ -137,10 +138,10 @@ struct Done {
     rebinding_ms: f64,
 }
 
-/// Performs the play; `say` is told what happens.
+/// Runs the demonstration, and calls `say` with the time and a description of each step.
 ///
 /// # Errors
-/// A step that has no effect, or the user wants to stop.
+/// A step has no effect, a daemon has ended, or the user wants to stop.
 pub fn perform(
     domain: &mut Domain,
     check: Check<'_>,
@@ -194,7 +195,7 @@ fn pause(domain: &mut Domain, check: Check<'_>, seconds: f64) -> anyhow::Result<
     Ok(())
 }
 
-/// The longest distance of two of these instants of which the later is in the window, in ms.
+/// The longest interval between consecutive instants whose later one is in the window, in ms.
 fn longest_ms(instants: impl Iterator<Item = f64>, window: (f64, f64)) -> f64 {
     let (mut before, mut longest) = (None, 0.0_f64);
     for at in instants {
@@ -206,7 +207,7 @@ fn longest_ms(instants: impl Iterator<Item = f64>, window: (f64, f64)) -> f64 {
     longest * 1e3
 }
 
-/// Packets sent in the window that did not arrive.
+/// Number of packets sent in the window that never arrived.
 fn lost(voice: &Voice, window: (f64, f64)) -> usize {
     let mut arrived = vec![false; voice.sent.len()];
     for (number, _) in &voice.received {
@@ -220,7 +221,7 @@ fn lost(voice: &Voice, window: (f64, f64)) -> usize {
 
 fn judge(done: &[Done], seen: &Seen, (address, address_kept): (String, bool)) -> Outcome {
     let both = [&seen.down, &seen.up];
-    // What was sent last may be on its way.
+    // The last packets may still be under way.
     let all = (0.0, END - 0.2);
     let steps = done.iter().map(|done| {
         let window = (done.at, done.at + WATCHED);

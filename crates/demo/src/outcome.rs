@@ -1,4 +1,4 @@
-//! The demonstration's results, in figures.
+//! Evaluates the demonstration: measured values, promises and their verdict.
 
 use segue_daemon::control::{EventRecord, PathStatus, Tunnels};
 use segue_text::say;
@@ -11,11 +11,11 @@ use super::traffic::{Seen, Voice};
 use super::watch::Watch;
 use super::{Course, VOICE_INTERVAL};
 
-/// Seconds for the averages to settle before they are judged.
+/// Seconds at the start during which averages settle; they are not compared.
 const SETTLE: f64 = 3.0;
-/// Seconds before and after a handover in which gaps and losses count as its own.
+/// Seconds before and after a handover; gaps and losses within are attributed to it.
 const AROUND: (f64, f64) = (0.2, 1.5);
-/// Handover events this close are one handover.
+/// Handover events within this many seconds belong to the same handover.
 const SAME: f64 = 0.1;
 
 /// The result, as `--json` prints it.
@@ -23,15 +23,15 @@ const SAME: f64 = 0.1;
 pub struct Outcome {
     /// `ebpf`, `ebpf+xdp` or `user`.
     pub datapath: String,
-    /// Length of the demonstration.
+    /// Length of the demonstration in seconds.
     pub duration_s: f64,
-    /// When the Wi-Fi fell silent.
+    /// When the Wi-Fi fell silent, in seconds.
     pub silent_at_s: f64,
-    /// When it came back.
+    /// When the Wi-Fi worked again, in seconds.
     pub back_at_s: f64,
-    /// Per path, before the outage.
+    /// The paths before the outage.
     pub paths: Vec<PathOutcome>,
-    /// Moves of flows at the host, in order.
+    /// Handovers at the host, in order.
     pub handovers: Vec<Handover>,
     /// The download.
     pub tcp: TcpOutcome,
@@ -39,20 +39,20 @@ pub struct Outcome {
     pub voice: VoiceOutcome,
 }
 
-/// One path: what the emulator did and what the host measured, before the outage.
+/// One path before the outage: what the emulator did, and what the host measured.
 #[derive(Debug, Serialize)]
 pub struct PathOutcome {
-    /// Its name.
+    /// Name of the path.
     pub name: String,
-    /// Mean round-trip time: the emulator's stamps of packets each way, the host's average.
+    /// Mean round-trip time in ms: from the emulator's timestamps of packets each way, and the host's average.
     pub rtt_ms: Compared,
-    /// Loss towards the anchor: the emulator's drops, the host's counters.
+    /// Share of packets lost towards the anchor: from the emulator's drops, and from the host's counters.
     pub owl_up: Compared,
-    /// Loss towards the host.
+    /// Share of packets lost towards the host.
     pub owl_down: Compared,
 }
 
-/// An imposed value and its measurement.
+/// An imposed value and the measured one.
 #[derive(Debug, Serialize)]
 pub struct Compared {
     /// What the emulator did.
@@ -61,32 +61,32 @@ pub struct Compared {
     pub measured: f64,
 }
 
-/// A move of flows.
+/// A handover: flows moved to another path.
 #[derive(Debug, Serialize)]
 pub struct Handover {
-    /// When.
+    /// When it happened, in seconds.
     pub at_s: f64,
-    /// Path left.
+    /// The previous path.
     pub from: String,
-    /// Path taken.
+    /// The new path.
     pub to: String,
     /// `down`, `better`, …
     pub cause: String,
-    /// Time from the start of the silence to the host's verdict, if the path died.
+    /// Time from the start of the silence until the host declared the path down, if that was the cause.
     pub detection_ms: Option<f64>,
-    /// The longest time that it may take.
+    /// The longest time that the detection may take.
     pub bound_ms: Option<f64>,
-    /// Longest silence of the voice flow at the correspondent node beyond its 20 ms interval.
+    /// Longest silence of the voice flow at the correspondent, less its 20 ms interval.
     pub udp_gap_up_ms: f64,
-    /// The same at the host.
+    /// Longest silence of the voice flow at the host, likewise.
     pub udp_gap_down_ms: f64,
-    /// Longest time without bytes of the download.
+    /// Longest time during which the download received no bytes.
     pub tcp_stall_ms: f64,
     /// Voice packets lost around the handover, in both directions.
     pub packets_lost: usize,
 }
 
-/// The download.
+/// Results of the download.
 #[derive(Debug, Serialize)]
 pub struct TcpOutcome {
     /// Bytes received.
@@ -95,40 +95,40 @@ pub struct TcpOutcome {
     pub connections_broken: u32,
 }
 
-/// The voice-like flow over the whole time.
+/// Results of the voice-like flow, over the whole time.
 #[derive(Debug, Serialize)]
 pub struct VoiceOutcome {
-    /// Packets sent by the host, and those of them lost.
+    /// Packets from the host.
     pub up: Tally,
-    /// Packets sent by the correspondent node, and those of them lost.
+    /// Packets from the correspondent.
     pub down: Tally,
 }
 
-/// Packets.
+/// Packet counts.
 #[derive(Debug, Serialize)]
 pub struct Tally {
-    /// Sent.
+    /// Packets sent.
     pub sent: usize,
-    /// Lost.
+    /// Packets lost.
     pub lost: usize,
 }
 
-/// Something that the demonstration promises.
+/// A promise of the demonstration.
 struct Promise {
-    /// What was found.
+    /// The measured result.
     found: String,
-    /// The bar.
+    /// The bar that it must meet.
     bar: String,
     kept: bool,
 }
 
 impl Outcome {
-    /// Whether the demonstration showed what it promises.
+    /// Whether the demonstration kept all its promises.
     pub fn holds(&self) -> bool {
         self.promises().iter().all(|promise| promise.kept)
     }
 
-    /// The same in a sentence, with the bars.
+    /// The verdict in a sentence, with the bars.
     pub fn verdict(&self) -> String {
         let told = |Promise { found, bar, kept }: &Promise| {
             format!("{found} (bar: {bar}{})", if *kept { "" } else { "; MISSED" })
@@ -138,7 +138,7 @@ impl Outcome {
         format!("{held}: {}.", promises.join("; "))
     }
 
-    /// No connection breaks, the silence moves the flows within the bound, and they come back.
+    /// No connection breaks, the silence moves the flows within the bound, and the flows come back.
     fn promises(&self) -> [Promise; 3] {
         let TcpOutcome { bytes, connections_broken: broken } = self.tcp;
         let connections = Promise {
@@ -192,7 +192,7 @@ impl Outcome {
     }
 }
 
-/// Judges what was seen.
+/// Evaluates a demonstration.
 pub fn judge(watch: &Watch, seen: &Seen, truth: &Truth, course: Course) -> Outcome {
     let datapath =
         watch.last.as_ref().map_or_else(String::new, |status| status.body.datapath.clone());
@@ -248,8 +248,8 @@ fn handovers(watch: &Watch, seen: &Seen, course: Course) -> Vec<Handover> {
         .collect()
 }
 
-/// The moves of flows: when each began, and the last event about it. One direction may die a moment
-/// before the other, so the last cause counts.
+/// Handovers: when each began, and its last event. One direction may die a moment before the other, so the last event
+/// has the final cause.
 fn merged(events: &[(f64, EventRecord<Tunnels>)]) -> Vec<(f64, &EventRecord<Tunnels>)> {
     let mut moves: Vec<(f64, &EventRecord<Tunnels>)> = Vec::new();
     for (at, event) in events.iter().filter(|(_, event)| event.kind == "handover") {
@@ -283,7 +283,7 @@ fn handover(
     let from = died.map_or(at - AROUND.0, |_| course.silent_at - AROUND.0);
     let window = (from, at + AROUND.1);
     let gap = |voice: &Voice| {
-        // Duplicates end no gap.
+        // A duplicate does not end a gap.
         let mut seen = std::collections::BTreeSet::new();
         let first = voice.received.iter().filter(|(number, _)| seen.insert(*number));
         let arrivals: Vec<f64> = first.map(|(_, at)| *at).collect();
@@ -304,7 +304,7 @@ fn handover(
     }
 }
 
-/// The longest time between two arrivals, in seconds, of which the later lies in the window.
+/// The longest time between two arrivals that overlaps the window, in seconds.
 fn longest_silence(arrivals: &[f64], window: (f64, f64)) -> f64 {
     arrivals
         .windows(2)
@@ -321,24 +321,24 @@ fn lost_within(voice: &Voice, window: (f64, f64)) -> usize {
         .count()
 }
 
-/// Packets sent in the last moments may still be under way and do not count.
+/// Counts packets, except those sent in the last half second, which may still be under way.
 fn tally(voice: &Voice) -> Tally {
     let until = voice.sent.last().copied().unwrap_or(0.0) - 0.5;
     let sent = voice.sent.iter().filter(|at| **at <= until).count();
     Tally { sent, lost: lost_within(voice, (0.0, until)) }
 }
 
-/// A share; `-` if there was nothing to count.
+/// A share in percent; `-` if it is undefined.
 pub fn percent(share: f64) -> String {
     if share.is_nan() { "-".into() } else { format!("{:.2} %", share * 100.0) }
 }
 
-/// A mean time, likewise.
+/// A mean time in ms; `-` if it is undefined.
 pub fn millis(ms: f64) -> String {
     if ms.is_nan() { "-".into() } else { format!("{ms:.2} ms") }
 }
 
-/// Columns of the table of handovers.
+/// Columns of the handover table.
 const HANDOVERS: [Column; 8] = [
     Column::right("at", 8),
     Column::left("move", 11).apart(),
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(longest_silence(&[], (0.0, 1.0)), 0.0);
     }
 
-    /// An outcome with a download and these moves: when, where to, found in, bound.
+    /// An outcome with a download and these handovers: time, new path, detection time, bound.
     fn outcome(broken: u32, moves: &[(f64, &str, Option<f64>, Option<f64>)]) -> Outcome {
         let handover = |(at_s, to, detection_ms, bound_ms): &(f64, &str, _, _)| Handover {
             at_s: *at_s,

@@ -10,11 +10,11 @@ use super::traffic::{Seen, Voice};
 use super::watch::{Use, Watch};
 use super::{Course, VOICE_INTERVAL};
 
-/// Width of a bin of throughput and imposed loss, in seconds.
+/// Bin width of the throughput, in seconds; below, of the imposed loss.
 const BIN: f64 = 0.25;
 const LOSS_BIN: f64 = 1.0;
 
-/// The page.
+/// Renders the page.
 pub fn render(
     outcome: &Outcome,
     watch: &Watch,
@@ -66,7 +66,7 @@ pub fn render(
 /// The horizontal axis of all plots.
 pub(crate) const TIME: &str = "time in s";
 
-/// The plot with the demonstration's course on its horizontal axis.
+/// Adds the demonstration's time axis and marks to a plot.
 fn placed(plot: Plot, marks: &[Mark], course: Course) -> Plot {
     Plot {
         x_label: TIME.into(),
@@ -177,7 +177,7 @@ fn push_handovers(page: &mut Page, outcome: &Outcome) {
     page.push_text(&outcome.summary());
 }
 
-/// Intervals of the path of each flow.
+/// The intervals during which each flow used each path.
 fn usage(watch: &Watch, course: Course) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
     for (at, uses) in &watch.uses {
@@ -223,7 +223,7 @@ fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
     }
 }
 
-/// An upper end of the vertical axis that shows nearly all values: rare ones may lie above it.
+/// An upper limit of the vertical axis that shows 99 % of the values and may cut off outliers.
 fn end_of_most(points: &[(f64, f64)]) -> Option<f64> {
     let mut values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
     values.sort_by(f64::total_cmp);
@@ -231,7 +231,7 @@ fn end_of_most(points: &[(f64, f64)]) -> Option<f64> {
     Some((most * 1.5).min(greatest * 1.2))
 }
 
-/// A value for each poll at which the path was up, with breaks where it was not.
+/// A value at each poll; NaN, shown as a gap, while the path was not up.
 fn known(watch: &Watch, name: &str, pick: impl Fn(&PathStatus) -> Option<f64>) -> Vec<(f64, f64)> {
     let value = |path: &PathStatus| {
         if path.state == "up" { pick(path).unwrap_or(f64::NAN) } else { f64::NAN }
@@ -239,7 +239,7 @@ fn known(watch: &Watch, name: &str, pick: impl Fn(&PathStatus) -> Option<f64>) -
     watch.path(name).map(|(at, path)| (at, value(path))).collect()
 }
 
-/// The delay of each packet up, plus that of the first packet down after it.
+/// The round-trip delay imposed on packets: of each packet up, plus the first packet down after it.
 fn imposed_rtt(truth: &PathTruth) -> Vec<(f64, f64)> {
     let mut down = truth.down.iter().peekable();
     let mut points = Vec::new();
@@ -254,14 +254,14 @@ fn imposed_rtt(truth: &PathTruth) -> Vec<(f64, f64)> {
     points
 }
 
-/// A direction.
+/// A direction of traffic.
 #[derive(Clone, Copy)]
 enum Way {
     Up,
     Down,
 }
 
-/// The losses of all paths in a direction, each path in its colour.
+/// The loss of all paths in one direction, with one colour per path.
 fn loss(watch: &Watch, paths: &[PathTruth], way: Way, until: f64) -> Plot {
     let each = paths.iter().flat_map(|truth| {
         let (packets, measured): (_, fn(&PathStatus) -> Option<f64>) = match way {
@@ -294,14 +294,14 @@ fn loss(watch: &Watch, paths: &[PathTruth], way: Way, until: f64) -> Plot {
     }
 }
 
-/// Steps as a line, which may be dashed: each value lasts until the next point.
+/// A step function as a line, so that it can be dashed: each value lasts until the next point.
 fn corners(steps: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let ends = steps.iter().skip(1).map(|(at, _)| *at);
     steps.iter().zip(ends).flat_map(|((from, value), to)| [(*from, *value), (to, *value)]).collect()
 }
 
-/// Share of dropped packets in each bin; silence is shown by the marks, and bins with any of it are
-/// left out. The share is repeated before a gap and at the end, so that each bin gets its width.
+/// Share of dropped packets in each bin. Bins that overlap the silence are left out, because marks show it. The share
+/// is repeated before a gap and at the end, so that each bin gets its full width.
 fn imposed_loss(packets: &[(f64, bool, bool)], until: f64) -> Vec<(f64, f64)> {
     let mut bins = vec![Some((0u32, 0u32)); (until / LOSS_BIN).ceil() as usize];
     for (at, dropped, silent) in packets.iter().filter(|(at, ..)| *at < until) {
@@ -324,7 +324,7 @@ fn imposed_loss(packets: &[(f64, bool, bool)], until: f64) -> Vec<(f64, f64)> {
     points
 }
 
-/// Download in Mbit/s in each bin, the last of which may be shorter.
+/// Download rate in Mbit/s in each bin. The last bin may be shorter.
 pub(crate) fn rate(seen: &Seen, until: f64) -> Vec<(f64, f64)> {
     let mut bins = vec![0usize; (until / BIN).ceil() as usize];
     for (at, n) in seen.tcp.reads.iter().filter(|(at, _)| *at < until) {
@@ -341,7 +341,7 @@ pub(crate) fn rate(seen: &Seen, until: f64) -> Vec<(f64, f64)> {
     points
 }
 
-/// Lets the last step, if there is one, last until `to`.
+/// Extends the last step, if there is one, until `to`.
 fn end_step(points: &mut Vec<(f64, f64)>, to: f64) {
     if let Some((_, last)) = points.last().copied().filter(|(_, last)| !last.is_nan()) {
         points.push((to, last));
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn the_rate_holds_until_the_end() {
         for until in [2.0, 2.1] {
-            // 10 kB in each 10 ms, and some that arrived during the teardown.
+            // 10 kB every 10 ms, and some that arrived during the teardown.
             let reads = (0..230).map(|i| (f64::from(i) * 0.01 + 0.005, 10_000)).collect();
             let tcp = Tcp { reads, ..Tcp::default() };
             let seen = Seen { up: Voice::default(), down: Voice::default(), tcp };
@@ -377,8 +377,7 @@ mod tests {
         }
     }
 
-    /// 100 packets a second, of which one in ten is dropped; all packets between the two instants
-    /// are silenced.
+    /// 100 packets per second, one in ten dropped; all packets sent during `silent` are silenced.
     fn packets(silent: std::ops::Range<f64>, until: f64) -> Vec<(f64, bool, bool)> {
         let packet = |i: u32| {
             let at = f64::from(i) / 100.0 + 0.005;
@@ -411,7 +410,7 @@ mod tests {
         assert_eq!(shown, [0.0, 1.0, 4.0, 5.0].map(|at| (at, 10.0)), "{points:?}");
     }
 
-    /// A path with 10 ms each way, and some packets that took longer.
+    /// A path with 10 ms in each direction, and `late` packets that took `delay` seconds.
     fn truth(late: u32, delay: f64) -> PathTruth {
         let way = |late: u32| {
             let delay = move |i| if i < late { delay } else { 0.010 };
@@ -426,7 +425,7 @@ mod tests {
         let watch = Watch::new(Time(0));
         let end = rtt(&watch, &truth(3, 0.5)).y_max.unwrap();
         assert!((20.0..=30.1).contains(&end), "{end} ms for 20 ms");
-        // Values that are not rare are shown.
+        // Frequent values are shown.
         let end = rtt(&watch, &truth(200, 0.1)).y_max.unwrap();
         assert!((110.0..=170.0).contains(&end), "{end} ms for 110 ms");
         let nothing = PathTruth { up: Vec::new(), ..truth(0, 0.0) };

@@ -23,22 +23,21 @@ use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 use super::interrupt::Interrupts;
 use super::traffic::Ends;
 
-/// How long daemons may take to be ready.
+/// How long the daemons may take to become ready.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Sampling interval of delays: data come in bursts, but a mean must be over time.
+/// Sampling interval of delays in seconds: packets come in bursts, but the mean must be over time.
 pub(crate) const SAMPLED: f64 = 0.02;
 
-/// The network with an anchor and a host running in it. Dropping it ends the daemons, then deletes
-/// the network.
+/// The running network with an anchor and a host. Dropping it stops the daemons and deletes the network.
 pub struct Stage {
     daemons: RefCell<Vec<Daemon>>,
     net: DemoNet,
     directory: PathBuf,
-    /// Distinguishes its sockets from those of other stages.
+    /// Distinguishes this stage's sockets from those of other stages.
     name: String,
 }
 
-/// A daemon of this program as a child process. Dropping it ends it.
+/// A daemon of this program as a child process. Dropping it stops the process.
 #[derive(Debug)]
 pub struct Daemon {
     name: &'static str,
@@ -47,10 +46,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it; what it says goes into the file `log`, and `input` is what it reads.
+    /// Starts a daemon. Its output goes to the file `log`; `input` goes to its standard input.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The process cannot be started.
     pub fn spawn(
         name: &'static str,
         mut command: Command,
@@ -66,22 +65,22 @@ impl Daemon {
         Ok(Daemon { name, child, log })
     }
 
-    /// Its name.
+    /// The daemon's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The number of its process.
+    /// The process ID.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Fails if it has ended, with the end of its log.
+    /// Checks that the daemon is running.
     ///
     /// # Errors
-    /// As said.
+    /// It has ended; the error shows the end of its log.
     pub fn check_alive(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -107,23 +106,23 @@ impl Drop for Daemon {
     }
 }
 
-/// What the emulator did to packets, in seconds from the start.
+/// What the emulators did to packets. Times are in seconds from the start.
 pub struct Truth {
-    /// One per path.
+    /// One entry per path.
     pub paths: Vec<PathTruth>,
 }
 
-/// What one emulated access did.
+/// What the emulator of one access did.
 pub struct PathTruth {
     /// `wifi` or `lte`.
     pub name: &'static str,
-    /// Delay of packets that passed, one in each [`SAMPLED`], up: (departure, seconds).
+    /// Delay of forwarded packets upwards, one sample every [`SAMPLED`] seconds: (departure, delay in s).
     pub up: Vec<(f64, f64)>,
-    /// The same, down.
+    /// Delay of forwarded packets downwards.
     pub down: Vec<(f64, f64)>,
-    /// Each packet on the tunnel port: (time, dropped by loss or queue, dropped by silence), up.
+    /// Each packet upwards on the tunnel port: (time, dropped by loss or queue, dropped by silence).
     pub up_packets: Vec<(f64, bool, bool)>,
-    /// The same, down.
+    /// Each packet downwards on the tunnel port.
     pub down_packets: Vec<(f64, bool, bool)>,
 }
 
@@ -140,8 +139,8 @@ impl Stage {
         Stage::start(net, out, "demo", datapath, &host_lines(responsiveness))
     }
 
-    /// Starts both daemons in a network, with further lines in the host's file; `name`
-    /// distinguishes its sockets from those of other stages of this process.
+    /// Starts both daemons in a network, with further lines in the host's configuration file. `name` distinguishes the
+    /// sockets from those of other stages in this process.
     pub fn start(
         net: DemoNet,
         out: &Path,
@@ -174,7 +173,7 @@ impl Stage {
         self.directory.join(name)
     }
 
-    /// Sockets are in `/tmp`, because a socket path may have only 107 bytes.
+    /// The path of a control socket, in `/tmp`: the path of a socket may have at most 107 bytes.
     fn socket(&self, role: &str) -> PathBuf {
         PathBuf::from(format!("/tmp/segue-{}-{}-{role}.sock", self.name, std::process::id()))
     }
@@ -232,7 +231,7 @@ impl Stage {
         }
     }
 
-    /// Fails if a daemon has ended, with the end of its log.
+    /// Fails if a daemon has ended; the error shows the end of its log.
     pub fn check_alive(&self) -> anyhow::Result<()> {
         self.daemons.borrow_mut().iter_mut().try_for_each(Daemon::check_alive)
     }
@@ -282,7 +281,7 @@ impl Stage {
         parsed.find(IpAddr::is_ipv4).context("the host has no inner IPv4 address")
     }
 
-    /// Between whom its traffic goes.
+    /// The ends of the demonstration's traffic.
     pub fn ends(&self) -> anyhow::Result<Ends<'_>> {
         let (host, cn) = (self.net.host(), self.net.cn());
         Ok(Ends { host, cn, address: DemoNet::CN.0.into(), inner: self.inner()? })
@@ -318,7 +317,7 @@ impl Drop for Stage {
     }
 }
 
-/// The lines of the host's file besides its socket and datapath.
+/// The lines of the host's configuration file other than its socket and datapath.
 fn host_lines(responsiveness: Option<Span>) -> String {
     let mut text = "\n[keepalive]\ntau = [\"1s\", \"200ms\", \"10s\"]\n".to_owned();
     if let Some(responsiveness) = responsiveness {
@@ -333,10 +332,10 @@ fn host_lines(responsiveness: Option<Span>) -> String {
     text
 }
 
-/// The file of this program.
+/// The path of this program's file.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// The kernel does not report it.
 pub fn own_program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("the program does not know where it is")
 }

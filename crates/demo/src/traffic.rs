@@ -22,15 +22,15 @@ pub(crate) const TCP_PORT: u16 = 8080;
 pub(crate) const VOICE_PORT: u16 = 40_000;
 /// Payload of a voice packet: 20 ms of G.711.
 const VOICE_BYTES: usize = 160;
-/// Expedited forwarding in the type-of-service byte.
+/// Expedited Forwarding in the type-of-service byte.
 const EF: u32 = 46 << 2;
 /// How often a receiver checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How a look that finds nothing ends; the last if the kernel interrupts the thread (signal(7)).
+/// Errors of a read that found nothing; `Interrupted` if a signal interrupted the thread (signal(7)).
 const NOTHING_YET: [ErrorKind; 3] =
     [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
 
-/// Traffic under way.
+/// Running traffic.
 pub struct Traffic {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -45,16 +45,16 @@ struct Shared {
     down: Mutex<Voice>,
 }
 
-/// One direction of the voice flow, in seconds from the start.
+/// One direction of the voice flow. Times are in seconds from the start.
 #[derive(Clone, Debug, Default)]
 pub struct Voice {
-    /// When each packet was sent, by number.
+    /// Departure of each packet, by number.
     pub sent: Vec<f64>,
     /// Number and arrival of each packet received.
     pub received: Vec<(u32, f64)>,
 }
 
-/// The download, in seconds from the start.
+/// The download. Times are in seconds from the start.
 #[derive(Clone, Debug, Default)]
 pub struct Tcp {
     /// Bytes received.
@@ -67,31 +67,31 @@ pub struct Tcp {
     pub broken: u32,
 }
 
-/// What the traffic saw.
+/// Results of the traffic.
 pub struct Seen {
-    /// From host to correspondent node.
+    /// From the host to the correspondent.
     pub up: Voice,
-    /// From correspondent node to host.
+    /// From the correspondent to the host.
     pub down: Voice,
     /// The download.
     pub tcp: Tcp,
 }
 
-/// Between whom it goes.
+/// The ends of the traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends<'a> {
     /// The host's node.
     pub host: &'a Netns,
-    /// The correspondent node.
+    /// The correspondent's node.
     pub cn: &'a Netns,
     /// The correspondent's address.
     pub address: IpAddr,
-    /// The host's, of the same family.
+    /// The host's address, of the same family.
     pub inner: IpAddr,
 }
 
 impl Ends<'_> {
-    /// Any address of their family.
+    /// The unspecified address of their family.
     fn any(&self) -> IpAddr {
         match self.address {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -109,7 +109,7 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Starts the voice flow and no download.
+    /// Starts only the voice flow.
     pub fn voice_alone(ends: &Ends<'_>, start: Time) -> anyhow::Result<Traffic> {
         let shared = Arc::new(Shared::default());
         shared.start_ns.store(start.0, Ordering::Relaxed);
@@ -143,7 +143,7 @@ impl Traffic {
         lock(&self.shared.tcp).bytes
     }
 
-    /// Voice packets so far: sent and received, up and down.
+    /// Voice packets up to this moment, (sent, received), up and down.
     pub fn voice(&self) -> [(usize, usize); 2] {
         [&self.shared.up, &self.shared.down].map(|voice| {
             let voice = lock(voice);
@@ -206,7 +206,7 @@ fn voice_sender(
             let mut packet = [0; VOICE_BYTES];
             packet[..4].copy_from_slice(&number.to_be_bytes());
             lock(side(&shared)).sent.push(shared.now());
-            // A refused packet (briefly no route) counts as lost.
+            // A packet that the kernel refuses (briefly no route) counts as lost.
             let _ = socket.send_to(&packet, to);
             number += 1;
             next += interval;
@@ -232,7 +232,7 @@ fn voice_receiver(
     })
 }
 
-/// Sends endlessly to every client.
+/// Sends data endlessly to every client.
 fn tcp_server(shared: &Arc<Shared>, ends: &Ends<'_>) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
     let listener = ends.cn.run(|| TcpListener::bind((ends.any(), TCP_PORT)))??;
     listener.set_nonblocking(true)?;
@@ -257,7 +257,7 @@ fn tcp_server(shared: &Arc<Shared>, ends: &Ends<'_>) -> anyhow::Result<Box<dyn F
     }))
 }
 
-/// Downloads over one connection; opens another only if that breaks, and counts it.
+/// Downloads over one connection. Opens another only if that breaks, which it counts.
 fn tcp_client(shared: &Arc<Shared>, ends: &Ends<'_>) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
     let server = SocketAddr::new(ends.address, TCP_PORT);
     let socket = || ends.host.run(|| Socket::new(Domain::for_address(server), Type::STREAM, None));
@@ -281,7 +281,7 @@ fn tcp_client(shared: &Arc<Shared>, ends: &Ends<'_>) -> anyhow::Result<Box<dyn F
                         tcp.bytes += n as u64;
                         tcp.reads.push((at, n));
                     }
-                    // A wait with a time-out also ends when the kernel interrupts the thread (signal(7)).
+                    // A read with a timeout also ends when a signal interrupts the thread (signal(7)).
                     Err(e) if NOTHING_YET.contains(&e.kind()) => {}
                     Ok(_) | Err(_) => {
                         if !shared.stopped() {

@@ -6,12 +6,12 @@ use segue_daemon::control::{EventRecord, FlowStatus, PathStatus, Status, Tunnels
 use super::stage::Stage;
 use super::traffic::{TCP_PORT, VOICE_PORT};
 
-/// Everything that the daemons reported, in seconds from the start.
+/// Everything that the daemons reported. Times are in seconds from the start.
 pub struct Watch {
     start: Time,
     /// The host's paths at each poll.
     pub looks: Vec<Look>,
-    /// The path of each of the demonstration's flows, at each poll of the flows.
+    /// The path of each flow of the demonstration, at each poll of the flows.
     pub uses: Vec<(f64, Vec<Use>)>,
     /// The host's events since the start.
     pub host_events: Vec<(f64, EventRecord<Tunnels>)>,
@@ -22,7 +22,7 @@ pub struct Watch {
     next: [u64; 2],
 }
 
-/// Which path carries a flow in one direction.
+/// The path that carries a flow in one direction.
 pub struct Use {
     /// The flow's name in the report.
     pub flow: String,
@@ -30,12 +30,12 @@ pub struct Use {
     pub path: String,
 }
 
-/// Polls of the paths per poll of the flows.
+/// The flows are polled once every this many polls of the paths.
 const FLOWS_EVERY: usize = 4;
 
 /// One poll of the host.
 pub struct Look {
-    /// When.
+    /// When it took place, in seconds from the start.
     pub at: f64,
     /// The paths.
     pub paths: Vec<PathStatus>,
@@ -44,7 +44,7 @@ pub struct Look {
 }
 
 impl Watch {
-    /// Nothing seen yet.
+    /// An empty record.
     pub fn new(start: Time) -> Watch {
         Watch {
             start,
@@ -57,7 +57,7 @@ impl Watch {
         }
     }
 
-    /// Polls once.
+    /// Polls both daemons once.
     pub fn poll(&mut self, stage: &Stage) -> anyhow::Result<()> {
         let mut host = stage.status("host", self.next[0])?;
         let anchor = stage.status("anchor", self.next[1])?;
@@ -88,7 +88,7 @@ impl Watch {
             .collect()
     }
 
-    /// The named path at each poll.
+    /// The status of the named path at each poll.
     pub fn path<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (f64, &'a PathStatus)> {
         self.looks
             .iter()
@@ -96,7 +96,7 @@ impl Watch {
     }
 }
 
-/// The demonstration's own flows among those of a daemon, each with the path that carries it.
+/// Finds the demonstration's own flows among a daemon's, each with the path that carries it.
 fn uses(flows: &[FlowStatus], direction: &str) -> Vec<Use> {
     let named = |flow: &FlowStatus| {
         let port = |port: u16| flow.flow.contains(&format!(":{port}"));

@@ -1,4 +1,4 @@
-//! The demonstration's page: what each step did to the traffic, with plots.
+//! The page of the mobility demonstration: the effect of each step on the traffic, with plots.
 
 use segue_report::{Band, Mark, Page, Plot, Series, Style, Timeline, made};
 
@@ -6,7 +6,7 @@ use super::{END, Outcome, PAUSE_MAX_MS, Row};
 use crate::page::{TIME, rate, silences};
 use crate::traffic::Seen;
 
-/// The page.
+/// Renders the page.
 #[must_use]
 pub fn render(outcome: &Outcome, seen: &Seen) -> Page {
     let mut page = Page::new(
@@ -100,7 +100,7 @@ fn push_steps(page: &mut Page, outcome: &Outcome) {
     ));
 }
 
-/// The access that packets take, from each move to the next.
+/// The access that packets take, from each handover to the next: from, to, name.
 fn accesses(steps: &[Row]) -> Vec<(f64, f64, String)> {
     let moved = steps.iter().map(|row| (row.at_s + row.rebinding_ms / 1e3, row.to));
     let begins: Vec<(f64, &str)> = [(0.0, super::FIRST)].into_iter().chain(moved).collect();
