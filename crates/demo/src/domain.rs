@@ -248,7 +248,7 @@ impl Domain {
         )
     }
 
-    /// Whether FreeRADIUS is running and identifies hosts.
+    /// Returns true if FreeRADIUS is running and identifies the hosts.
     #[must_use]
     pub fn has_radius(&self) -> bool {
         self.daemons.iter().any(|daemon| daemon.name() == "freeradius")

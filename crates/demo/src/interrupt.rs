@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Interrupts(Arc<AtomicBool>);
 
 impl Interrupts {
-    /// Whether SIGINT or SIGTERM has arrived.
+    /// Returns true once SIGINT or SIGTERM has arrived.
     pub fn happened(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

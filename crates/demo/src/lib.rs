@@ -1,5 +1,5 @@
 //! The demonstration: namespaces with a device on two access networks, and its daemons ([`stage`]); live traffic
-//! ([`traffic`]); a record of what the daemons report ([`watch`]); and the evaluation ([`outcome`]) with its page
+//! ([`traffic`]); the daemons' reports over time ([`watch`]); and the evaluation ([`outcome`]) with its page
 //! ([`page`]). The experiments of `segue reproduce` use the same parts.
 
 #![forbid(unsafe_code)]

@@ -92,7 +92,7 @@ pub struct Outcome {
     pub steps: Vec<Row>,
     /// The host's address at the beginning.
     pub address: String,
-    /// Whether the host has the same address at the end.
+    /// True if the host still has this address at the end.
     pub address_kept: bool,
     /// Download connections that broke.
     pub broken: u32,
@@ -103,7 +103,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether no connection broke, the address stayed, and the call to the host never paused longer than
+    /// Returns true if no connection broke, the address stayed, and no pause of the call to the host exceeded
     /// [`PAUSE_MAX_MS`].
     #[must_use]
     pub fn holds(&self) -> bool {
@@ -122,7 +122,7 @@ impl Outcome {
 }
 
 impl Row {
-    /// Whether the call to the host paused for at most [`PAUSE_MAX_MS`].
+    /// True if the call to the host paused for at most [`PAUSE_MAX_MS`].
     #[must_use]
     pub fn holds(&self) -> bool {
         self.pause_ms[0] <= PAUSE_MAX_MS

@@ -39,7 +39,7 @@ pub struct Outcome {
     pub voice: VoiceOutcome,
 }
 
-/// One path before the outage: what the emulator did, and what the host measured.
+/// One path before the outage: imposed values from the emulator, and the host's measurements.
 #[derive(Debug, Serialize)]
 pub struct PathOutcome {
     /// Name of the path.
@@ -55,9 +55,9 @@ pub struct PathOutcome {
 /// An imposed value and the measured one.
 #[derive(Debug, Serialize)]
 pub struct Compared {
-    /// What the emulator did.
+    /// The emulator's value.
     pub imposed: f64,
-    /// What the host measured.
+    /// The host's value.
     pub measured: f64,
 }
 
@@ -123,7 +123,7 @@ struct Promise {
 }
 
 impl Outcome {
-    /// Whether the demonstration kept all its promises.
+    /// True if the demonstration kept all its promises.
     pub fn holds(&self) -> bool {
         self.promises().iter().all(|promise| promise.kept)
     }

@@ -106,13 +106,13 @@ impl Drop for Daemon {
     }
 }
 
-/// What the emulators did to packets. Times are in seconds from the start.
+/// The emulators' effects on packets. Times are in seconds from the start.
 pub struct Truth {
     /// One entry per path.
     pub paths: Vec<PathTruth>,
 }
 
-/// What the emulator of one access did.
+/// The effects of one access's emulator.
 pub struct PathTruth {
     /// `wifi` or `lte`.
     pub name: &'static str,
@@ -287,7 +287,7 @@ impl Stage {
         Ok(Ends { host, cn, address: DemoNet::CN.0.into(), inner: self.inner()? })
     }
 
-    /// What the emulators did since `start`.
+    /// The emulators' effects since `start`.
     pub fn truth(&self, start: Time) -> Truth {
         let path = |name, handle: &Handle| {
             let log = handle.take_log();

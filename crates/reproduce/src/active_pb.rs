@@ -1,4 +1,4 @@
-//! Section 5.3 of paper 1: probes that ride on data save the air time of separate packets.
+//! Section 5.3 of paper 1: probes that ride on data packets save the air time of separate packets.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use super::experiment::{DataTable, Experiment, Line, Needs, Outcome, SALSANO, St
 use super::tracking::{self, Over};
 use super::tunnel::Tunnel;
 
-/// The paper's figures for 802.11b at 11 Mbit/s: a packet with 24 bytes of data takes 800 µs of the air.
+/// The paper's figure for 802.11b at 11 Mbit/s: a packet with 24 bytes of data occupies the air for 800 µs.
 const PACKET_US: f64 = 800.0;
 const PAPER_BYTES: f64 = 24.0;
 const US_PER_BYTE: f64 = 8.0 / 11.0;
 const T_KA_MS: u64 = 200;
 const RTT_MS: u64 = 40;
-/// Time until the flow is bound and probes ride.
+/// Time until the flow is bound and probes ride on its packets.
 const SETTLE: Span = Span::from_secs(2);
 const LENGTH: Span = Span::from_secs(10);
 
-/// The one experiment.
+/// The experiment of this file.
 pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "salsano-active-pb",
@@ -36,7 +36,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// Probes of both directions on the path with the flow.
+/// Probes in both directions on the flow's path.
 #[derive(Clone, Copy, Default)]
 struct Probes {
     sent: [u64; 2],
@@ -77,7 +77,7 @@ fn wait(stage: &Stage, span: Span) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The path that sent most packets.
+/// The path that sent the most packets.
 fn busiest(before: &Status<Tunnels>, after: &Status<Tunnels>) -> Option<String> {
     let sent = |status: &Status<Tunnels>, name: &str| {
         status.body.paths.iter().find(|path| path.name == name).map_or(0, |path| path.tx_packets)

@@ -1,9 +1,10 @@
-//! Section IV of paper 3: what it costs to find a packet's way by its flow, and how long a flow is away when its access
-//! goes (Fig. 7 to 12, Table 4).
+//! Section IV of paper 3: the cost of forwarding a packet by its flow, and the time that a flow is interrupted when its
+//! access goes down (Fig. 7 to 12, Table 4).
 //!
-//! Packets carry a number, and programs on the devices on both sides of a node stamp them ([`segue_bench::passage`]): the
-//! time in the node is measured from outside, whatever forwards them. Fig. 7 and 8 compare ways to find the flow in a node
-//! built for that ([`node`], [`classifier`]); Fig. 9 to 12 run the daemons of a domain of Proxy Mobile IPv6 ([`domain`]).
+//! Packets carry a number, and programs on the devices on both sides of a node timestamp them
+//! ([`segue_bench::passage`]). This measures the time in the node from outside, regardless of how the node forwards
+//! packets. Fig. 7 and 8 compare ways to find a packet's flow, in a node built for this purpose ([`node`],
+//! [`classifier`]); Fig. 9 to 12 run the daemons of a Proxy Mobile IPv6 domain ([`domain`]).
 
 mod attach;
 mod classifier;
@@ -28,10 +29,10 @@ use std::time::Duration;
 
 use super::experiment::{ALVES, Experiment, Found, Needs, Outcome, Stage};
 
-/// How an experiment runs.
+/// Runs an experiment.
 type Run = fn(&Stage) -> anyhow::Result<Outcome>;
 
-/// The figures' experiments.
+/// The experiments of the figures.
 const FIGURES: [(&str, Run); 6] = [
     ("alves-fig7", fig7::run),
     ("alves-fig8", fig8::run),
@@ -67,7 +68,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     ]
 }
 
-/// Runs a figure's experiment, and keeps what it found for the table that sums all up.
+/// Runs a figure's experiment, and keeps its lines for the table that sums up all figures.
 fn figure(stage: &Stage, place: usize) -> anyhow::Result<Outcome> {
     run_figure(stage, place, true)
 }

@@ -1,8 +1,8 @@
-//! The generalized average of appendix I as the paper writes it, applied to the imposed values: the
-//! result of a perfect measurement. And T_tml of section 6.
+//! The generalized average of appendix I of paper 1, applied to the imposed values: the result of a perfect
+//! measurement. Also T_tml of section 6.
 
-/// Eq. 13 over samples (time in s, value), with one time constant in s for rising and another for
-/// falling (section 6.2; equal for the plain average).
+/// Eq. 13 over samples (time in s, value), with one time constant in s for rising values and another for falling ones
+/// (section 6.2; equal for the plain average).
 pub(crate) fn eq13(samples: &[(f64, f64)], rise: f64, fall: f64) -> Vec<(f64, f64)> {
     let mut averages: Vec<(f64, f64)> = Vec::with_capacity(samples.len());
     for (at, x) in samples {
@@ -21,8 +21,8 @@ pub(crate) fn value_at(series: &[(f64, f64)], at: f64) -> Option<f64> {
     series[..series.partition_point(|(t, _)| *t <= at)].last().map(|(_, value)| *value)
 }
 
-/// T_tml: how long after a step at `step` from `old` to `new` the average is within a tenth of the
-/// step of the new value, in the series' unit of time. `None` if that does not happen before `end`.
+/// T_tml: the time after a step at `step` until the average is within a tenth of the step of the new value, in the
+/// series' unit of time. `None` if it gets there only after `end`.
 pub(crate) fn t_tml(series: &[(f64, f64)], step: f64, end: f64, old: f64, new: f64) -> Option<f64> {
     let within = |s: f64| (s - new).abs() <= 0.1 * (new - old).abs();
     let mut after = series.iter().filter(|(at, _)| *at > step && *at < end);
@@ -34,7 +34,7 @@ pub(crate) fn tau(t_s: f64, alpha: f64) -> f64 {
     -t_s / (1.0 - alpha).ln()
 }
 
-/// Least, median and greatest of some values; `None` of none.
+/// Minimum, median and maximum; `None` without values.
 pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

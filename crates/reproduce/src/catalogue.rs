@@ -1,4 +1,4 @@
-//! All experiments, in the order of the papers, and how they are found by name.
+//! All experiments, in the order of the papers, and the lookup by name.
 
 use anyhow::bail;
 
@@ -8,7 +8,7 @@ use super::{
     processor, round_trip_loss, step,
 };
 
-/// Most suggestions for an unknown name.
+/// Maximum number of suggestions for an unknown name.
 const NEAREST: usize = 3;
 
 /// All experiments.
@@ -28,10 +28,10 @@ pub(crate) fn all() -> Vec<Experiment> {
     all
 }
 
-/// The experiments with these names, each once, in the catalogue's order.
+/// Finds the experiments with these names, each once, in the catalogue's order.
 ///
 /// # Errors
-/// An unknown name, in one line with the nearest ones.
+/// One line: a name is unknown, with the most similar names.
 pub(crate) fn find(ids: &[String]) -> anyhow::Result<Vec<Experiment>> {
     let all = all();
     if let Some(unknown) = ids.iter().find(|id| all.iter().all(|e| e.id != id.as_str())) {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::experiment::TenTimesOff;
 
-    /// Their text has no number to judge by.
+    /// The paper's text states no numbers for these.
     const UNJUDGED: [&str; 3] = ["salsano-fig9", "salsano-fig10", "salsano-fig11"];
 
     fn ten_times_off() -> Vec<TenTimesOff> {

@@ -1,4 +1,4 @@
-//! How long a fault goes unnoticed: the client's machine on virtual time against eq. 1 and 2.
+//! How long a fault goes unnoticed: the client machine on virtual time, compared with eq. 1 and 2.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::experiment::{
 };
 use super::virtual_path::VirtualPath;
 
-/// K, T_KA and RTT in ms. The second is the optimum of Fig. 8, whose RTT is above T_KA.
+/// K, T_KA and RTT in ms. The second case is the optimum of Fig. 8, whose RTT exceeds T_KA.
 const CASES: [(u8, u64, u64); 4] = [(3, 200, 100), (7, 60, 100), (2, 500, 100), (5, 100, 50)];
 const TRIALS: u32 = 5_000;
 const SEED: u64 = 5;
 
-/// The one experiment.
+/// The experiment of this file.
 pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "detection",
@@ -28,7 +28,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// The results of one case, in ms, sorted.
+/// Results of one case, in ms, sorted.
 struct Case {
     name: String,
     took: Vec<f64>,
@@ -70,7 +70,7 @@ fn measure(stage: &Stage, (k, t_ka_ms, rtt_ms): (u8, u64, u64)) -> anyhow::Resul
 }
 
 impl Case {
-    /// The measured times for K, T_KA and RTT in ms, with the values of the equations.
+    /// The measured times for K, T_KA and RTT in ms, with the predictions of the equations.
     fn new((k, t_ka_ms, rtt_ms): (u8, u64, u64), took: Vec<f64>) -> Case {
         let (periods, t_ka, rtt) = (f64::from(k), t_ka_ms as f64, rtt_ms as f64);
         Case {
@@ -83,12 +83,12 @@ impl Case {
     }
 }
 
-/// From a fault to the verdict.
+/// The time from a fault until the client declares the path down.
 fn one_fault(config: &Config, rtt: Span, rng: &mut Rng) -> Span {
     let mut path = VirtualPath::new(config.clone(), rtt, rng.next_u64());
     let warm_up = config.t_ka * 10 + rtt;
     let fault = path.now + warm_up + Span(rng.below(config.t_ka.0));
-    // The fault breaks one direction: a probe passes that place once on its round trip.
+    // The fault breaks one direction: each probe passes the broken point once on its round trip.
     let place = Span((rtt.0 as f64 * rng.unit()) as u64);
     let cut = |sent: Time| sent + place >= fault;
     loop {
@@ -109,8 +109,8 @@ impl Case {
 
     fn lines(&self) -> [Line; 2] {
         let (mean, greatest) = (self.mean(), self.greatest());
-        // The paper gives a mean and a maximum. Finding a fault sooner is a deviation too, except
-        // for the half period by which the time-out is shorter.
+        // The paper gives a mean and a maximum. Detecting a fault sooner is a deviation too, except for the half period
+        // by which our timeout is shorter.
         let [our_mean, our_worst] = self.ours;
         let (mean_off, worst_off) = (0.01 * our_mean, 0.01 * our_worst);
         [
@@ -138,7 +138,7 @@ impl Case {
     }
 }
 
-/// How much sooner or later than a formula says, in ms.
+/// The difference from a formula's value, in ms.
 fn beside(took: f64, formula: f64) -> String {
     let word = if took <= formula { "sooner" } else { "later" };
     format!("{:.1} ms {word}", (took - formula).abs())
@@ -173,7 +173,7 @@ fn table(cases: &[Case]) -> DataTable {
 }
 
 fn figure(cases: &[Case]) -> Figure {
-    /// Points of each curve.
+    /// Number of points per curve.
     const POINTS: usize = 100;
     let curve = |case: &Case| {
         let last = case.took.len().saturating_sub(1);
@@ -214,7 +214,7 @@ pub(crate) mod tests {
     use crate::experiment::TenTimesOff;
 
     pub(crate) fn ten_times_off() -> Vec<TenTimesOff> {
-        // As many faults below the mean as above, and one at the bound.
+        // As many detection times below the mean as above, and one at the bound.
         let lines = |times: f64| {
             let of = |case| {
                 let [mean, worst] = Case::new(case, Vec::new()).ours;

@@ -1,5 +1,5 @@
-//! What an experiment is and what comes out of it. One file holds one experiment or a family of
-//! them; [`super::catalogue`] lists all.
+//! The types of experiments and their results. Each file holds one experiment or a family of them; [`super::catalogue`]
+//! lists all.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -17,40 +17,40 @@ pub(crate) const PATRIARCA: &str = "Patriarca et al. 2012";
 /// Paper 3.
 pub(crate) const ALVES: &str = "Alves et al.";
 
-/// An experiment of one of the papers, or a test of one of their formulas.
+/// An experiment from one of the papers, or a test of one of their formulas.
 pub(crate) struct Experiment {
-    /// Its name on the command line and in files.
+    /// Name on the command line and in file names.
     pub id: &'static str,
-    /// Where it comes from.
+    /// The paper.
     pub paper: &'static str,
-    /// What it shows, in one line.
+    /// Its subject, in one line.
     pub title: &'static str,
-    /// About how long it takes.
+    /// Approximate duration.
     pub takes: Duration,
-    /// What it needs, which decides what it may run beside.
+    /// Requirements, which decide which experiments may run at the same time.
     pub needs: Needs,
-    /// Runs it. Ends early, with an error, if the user asks to stop.
+    /// Runs the experiment. Fails early if the user asks to stop.
     pub run: fn(&Stage) -> anyhow::Result<Outcome>,
 }
 
-/// What an experiment needs of the machine.
+/// Requirements of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Nothing: a calculation, or a simulation on virtual time.
     Nothing,
-    /// Network namespaces (root or a user namespace). It measures milliseconds and sends a few
-    /// packets a second, so several run at once.
+    /// Network namespaces (root or a user namespace). Measures milliseconds and sends a few packets per second, so
+    /// several such experiments run at once.
     Namespaces,
-    /// Network namespaces, and as root the eBPF datapath, whose loading occupies the machine for a
-    /// moment. Several run at once, after those of [`Needs::Namespaces`].
+    /// Network namespaces and, as root, the eBPF datapath, whose loading briefly occupies the machine. Several run at
+    /// once, after those of [`Needs::Namespaces`].
     Daemons,
-    /// The whole machine, and root: it measures processor time.
+    /// Root and an otherwise idle machine: it measures processor time.
     Processor,
-    /// A virtual machine with a distribution's kernel (`segue lab vm`); it runs alone.
+    /// A virtual machine with a distribution's kernel (`segue lab vm`); runs alone.
     Machine,
 }
 
-/// Why an experiment did not run: this machine lacks what it needs.
+/// The requirement that this machine does not meet, so that an experiment was skipped.
 #[derive(Debug)]
 pub(crate) struct Skipped(pub String);
 
@@ -63,7 +63,7 @@ impl std::fmt::Display for Skipped {
 impl std::error::Error for Skipped {}
 
 impl Needs {
-    /// As the list of experiments shows it.
+    /// The text in the list of experiments.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Needs::Nothing => "nothing",
@@ -74,10 +74,10 @@ impl Needs {
         }
     }
 
-    /// Whether this machine has it; what has to be installed.
+    /// Checks that this machine meets the requirement, as far as that depends on installed software.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing requirement.
     pub(crate) fn check(self) -> Result<(), Skipped> {
         if self != Needs::Machine {
             return Ok(());
@@ -91,9 +91,9 @@ impl Needs {
 pub(crate) struct Stage {
     /// The user's request to stop.
     pub interrupts: Interrupts,
-    /// Fewer steps and samples, for those that have such a form.
+    /// Use fewer steps and samples, in experiments that support it.
     pub quick: bool,
-    /// What experiments found in this run that another one sums up, by their names.
+    /// Results in this run that another experiment sums up, by experiment name.
     pub found: Mutex<BTreeMap<&'static str, Found>>,
 }
 
@@ -102,38 +102,38 @@ pub(crate) struct Stage {
 pub(crate) struct Found {
     /// Its lines.
     pub lines: Vec<Line>,
-    /// The page shows its verdicts under its own heading.
+    /// True if the page shows these verdicts under the experiment's own heading.
     pub on_page: bool,
 }
 
 impl Stage {
-    /// A stage without anything found yet.
+    /// A stage without results.
     pub(crate) fn new(interrupts: Interrupts, quick: bool) -> Stage {
         Stage { interrupts, quick, found: Mutex::default() }
     }
 
-    /// One or the other, by how much is to be done.
+    /// Selects one of two values by the extent of the run.
     pub(crate) fn either<T>(&self, quick: T, full: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// Fails once the user wants to stop; long experiments call it from time to time.
+    /// Fails if the user has asked to stop; long experiments call it regularly.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(!self.interrupts.happened(), "interrupted");
         Ok(())
     }
 }
 
-/// The results.
+/// The results of an experiment.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Diagrams with their captions. The first is `ID.svg`, the others carry their own name too.
     pub figures: Vec<Figure>,
     /// Tables.
     pub tables: Vec<DataTable>,
-    /// The paper's statements beside the findings.
+    /// The paper's statements, each compared with our result.
     pub lines: Vec<Line>,
-    /// Parameters, and how this differs from what the paper did.
+    /// Parameters, and differences from the paper's setup.
     pub conditions: String,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Figure {
     /// Suffix of the experiment's id in the file's name; empty for the first one.
     pub name: &'static str,
-    /// What it shows.
+    /// Its caption.
     pub caption: String,
     /// The diagram itself; the CSV contains its points.
     pub plot: Plot,
@@ -151,31 +151,31 @@ pub(crate) struct Figure {
 /// A table.
 #[derive(Debug)]
 pub(crate) struct DataTable {
-    /// What it holds.
+    /// Its caption.
     pub caption: String,
     /// Names of the columns.
     pub header: Vec<String>,
-    /// Rows of as many cells.
+    /// Rows, with as many cells as the header.
     pub rows: Vec<Vec<String>>,
 }
 
-/// A statement of the paper beside what was found here.
+/// A statement of the paper and our result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Line {
     /// The quantity.
     pub what: String,
     /// The paper's value or statement, or a note that it gives none.
     pub paper: String,
-    /// What was found here.
+    /// Our result.
     pub here: String,
-    /// The bar for `here`; `null` if there is none.
+    /// The bar for `here`, or `null`.
     pub bar: Option<String>,
-    /// Whether it is met; `null` like the bar.
+    /// True if the bar is met; `null` without a bar.
     pub agrees: Option<bool>,
 }
 
 impl Line {
-    /// A line that is not judged.
+    /// A line without a verdict.
     pub(crate) fn new(
         what: impl Into<String>,
         paper: impl Into<String>,
@@ -185,30 +185,29 @@ impl Line {
         Line { what, paper, here, bar: None, agrees: None }
     }
 
-    /// The same line with the bar that it is judged by, and the verdict.
+    /// Adds the bar and the verdict.
     pub(crate) fn judged(self, bar: impl Into<String>, agrees: bool) -> Line {
         Line { bar: Some(bar.into()), agrees: Some(agrees), ..self }
     }
 
-    /// The same line, judged by whether a value that the paper states lies within a range: too high
-    /// is as wrong as too low.
+    /// Judges the line by whether a value stated in the paper lies within a range. A value that is too high is as wrong
+    /// as one that is too low.
     pub(crate) fn within(self, value: f64, range: RangeInclusive<f64>, unit: &str) -> Line {
         let bar = format!("{} to {} {unit}", digits(*range.start()), digits(*range.end()));
         self.judged(bar, range.contains(&value))
     }
 
-    /// The same line, judged by whether a value is at most this.
+    /// Judges the line by an upper limit.
     pub(crate) fn at_most(self, value: f64, most: f64, unit: &str) -> Line {
         self.judged(format!("at most {} {unit}", digits(most)), value <= most)
     }
 
-    /// The same line, judged by whether a value is within a factor of two of what the paper states: machines differ by
-    /// that much.
+    /// Judges the line by whether a value is within a factor of two of the paper's: machines differ by that much.
     pub(crate) fn about(self, value: f64, stated: f64, unit: &str) -> Line {
         self.within(value, stated / 2.0..=stated * 2.0, unit)
     }
 
-    /// The verdict in a word.
+    /// The verdict in one word.
     pub(crate) fn verdict(&self) -> &'static str {
         match self.agrees {
             Some(true) => "agrees",
@@ -218,23 +217,23 @@ impl Line {
     }
 }
 
-/// What an experiment says of values as they should be, and of values of which some are ten times off. Each experiment of
-/// the catalogue has one: a test there asks for it.
+/// The lines of an experiment for plausible values, and for values of which some are off by a factor of ten. Every
+/// experiment in the catalogue provides these; a test there checks it.
 #[cfg(test)]
 pub(crate) struct TenTimesOff {
     /// The experiment.
     pub id: &'static str,
     /// Its lines for good values.
     pub right: Vec<Line>,
-    /// Its lines for others.
+    /// Its lines for wrong values.
     pub wrong: Vec<Vec<Line>>,
 }
 
 #[cfg(test)]
 impl TenTimesOff {
-    /// The verdicts that differ for good values, or agree with every bad one.
+    /// Lines that differ for good values, or agree for every set of wrong values.
     pub(crate) fn wrong_verdicts(&self) -> Vec<String> {
-        // What follows a semicolon is how many values met the bar.
+        // The text after a semicolon is the number of values that met the bar.
         let bar = |line: &Line| line.bar.as_deref()?.split(';').next().map(str::to_owned);
         let fails = |line: &Line| {
             let same = |other: &&Line| other.what == line.what && bar(other) == bar(line);
@@ -246,7 +245,7 @@ impl TenTimesOff {
     }
 }
 
-/// The table's cells from anything that can be shown.
+/// Cells of a table row from displayable values.
 pub(crate) fn row<const N: usize>(cells: [&dyn std::fmt::Display; N]) -> Vec<String> {
     cells.map(ToString::to_string).into()
 }
@@ -261,14 +260,14 @@ pub(crate) fn digits(x: f64) -> String {
     }
 }
 
-/// Names of columns.
+/// Column names.
 pub(crate) fn header(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// Roles of the series, so that a page uses each colour for one thing.
+/// Roles of series, so that each colour on a page has one meaning.
 pub(crate) mod role {
-    /// Imposed values, or those of a formula.
+    /// Imposed values, or a formula's values.
     pub(crate) const IMPOSED: &str = "imposed";
     /// Measured values, by the position of their time constant or variant.
     pub(crate) const MEASURED: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];

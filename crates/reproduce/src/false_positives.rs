@@ -1,5 +1,4 @@
-//! How often a working path is declared down: eq. 4, the exact Markov chain and the client's
-//! machine.
+//! How often a working path is declared down, by eq. 4, by the exact Markov chain, and by the client machine.
 
 use std::time::Duration;
 
@@ -13,19 +12,19 @@ use super::experiment::{
 /// Loss in each direction.
 const LOSSES: [f64; 4] = [0.01, 0.03, 0.05, 0.08];
 const KS: std::ops::RangeInclusive<u8> = 2..=7;
-/// T_KA in s, which converts probes to time.
+/// T_KA in s, to convert probes to time.
 const T_KA: f64 = 0.1;
 const SEED: u64 = 4;
-/// Probes of each simulation, in parts so that the user can stop it in between.
+/// Probes per simulation, in parts so that the user can stop between them.
 const PROBES: u64 = PARTS * PART;
 const PARTS: u64 = 10;
 const PART: u64 = 100_000;
-/// A simulation is skipped if fewer false positives are expected.
+/// Simulations with fewer expected false positives than this are skipped.
 const EVENTS_LEAST: f64 = 20.0;
-/// Standard deviations within which a count agrees with its expectation.
+/// A count agrees with its expectation within this many standard deviations.
 const SIGMAS: f64 = 4.0;
 
-/// The one experiment.
+/// The experiment of this file.
 pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "false-positives",
@@ -37,7 +36,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// One loss and one K.
+/// The result for one loss and one K.
 struct Point {
     loss: f64,
     k: u8,
@@ -83,7 +82,7 @@ fn simulate(stage: &Stage, loss: f64, k: u8) -> anyhow::Result<Counts> {
     Ok(sum)
 }
 
-/// Mean time in s between so many events.
+/// Mean time in s between events, for this number of events.
 fn interval(events: f64) -> f64 {
     PROBES as f64 * T_KA / events
 }
@@ -98,7 +97,7 @@ impl Point {
         Some([interval(periods as f64), interval(downs as f64)])
     }
 
-    /// Whether both counts agree with the chain, and eq. 4 with the chain's count of periods.
+    /// Compares both counts with the chain, and eq. 4 with the chain's count of periods.
     fn agrees(&self) -> [bool; 2] {
         let Counts { periods, downs } = self.counts.unwrap_or_default();
         let near = |count: u64, mean: f64, sd: f64| (count as f64 - mean).abs() <= SIGMAS * sd;

@@ -1,5 +1,5 @@
-//! The second non-functional requirement of paper 1: a minimal memory footprint, that is little state for each interface or
-//! remote end that is monitored.
+//! The second non-functional requirement of paper 1: a minimal memory footprint, i.e. little state for each monitored
+//! interface or remote end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use segue_wire::TUNNEL_PORT;
 use super::experiment::{DataTable, Experiment, Line, Needs, Outcome, SALSANO, Stage, header, row};
 use super::memory;
 
-/// Paths of an anchor, from those of the hosts that the paper's kernel module can serve (11 600, two paths each) upwards.
+/// Numbers of an anchor's paths, starting with two for each of the 11 600 hosts that the paper's kernel module can
+/// serve.
 const PATHS: [u32; 3] = [23_200, 50_000, 100_000];
-/// The most that a path may take, in bytes: 256 for itself, and 64 for its part of the table of inner addresses.
+/// Maximum memory per path in bytes: 256 for the path itself, and 64 for its share of the inner address table.
 const MOST: f64 = 320.0;
-/// The paper's state at a server for each path: Ss, Rs, Ss_last and Rc_last, and one variable for each average, of the
-/// RTT and of both losses (sections 4.1 and 4.2).
+/// State per path at the paper's server: Ss, Rs, Ss_last, Rc_last, and one variable per average, of the RTT and of both
+/// losses (sections 4.1 and 4.2).
 const VARIABLES: u32 = 7;
 
-/// The one experiment.
+/// The experiment of this file.
 pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "salsano-memory",
@@ -43,7 +44,7 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     Ok(outcome(&found))
 }
 
-/// Memory of all maps of an anchor's programs, by the kernel's account.
+/// Memory of all maps of an anchor's programs, as the kernel accounts it.
 fn map_bytes(max_paths: u32) -> anyhow::Result<u64> {
     let mut lab = Lab::new("memory")?;
     lab.add_node("anchor", false)?;
@@ -54,7 +55,7 @@ fn map_bytes(max_paths: u32) -> anyhow::Result<u64> {
             port: TUNNEL_PORT,
             role: Role::Anchor,
             max_paths,
-            // Flows are not a path's.
+            // Flows do not belong to the memory of a path.
             max_flows: 1,
             mark: 0x5e6,
         };

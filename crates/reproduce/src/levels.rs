@@ -1,5 +1,5 @@
-//! Fig. 17, 18, 22 and 23 of paper 1: the round-trip time alternates among three levels, averaged with
-//! plain and with asymmetric time constants.
+//! Fig. 17, 18, 22 and 23 of paper 1: the round-trip time alternates among three levels, and is averaged with plain and
+//! with asymmetric time constants.
 
 use segue_clock::Span;
 use segue_report::{Plot, Series, Style};
@@ -9,15 +9,15 @@ use super::experiment::{DataTable, Experiment, Figure, Line, Outcome, Stage, hea
 use super::track::{Course, Track};
 use super::tracking::{self, Over};
 
-/// The levels of one period, each for this long.
+/// The levels of one period, each for [`EACH_S`].
 const LEVELS_MS: [u64; 4] = [200, 300, 200, 100];
 const EACH_S: u64 = 5;
 const PERIOD_S: u64 = EACH_S * LEVELS_MS.len() as u64;
 /// The smoothing factors of the two time constants.
 const FAST: f64 = 0.8;
 const SLOW: f64 = 0.2;
-/// Periods of T_KA after a change of level at which an average's progress is checked: by then the
-/// first answer that reflects the change has arrived.
+/// Number of T_KA periods after a change of level at which an average's progress is checked: by then, the first answer
+/// that reflects the change has arrived.
 const AFTER_PERIODS: f64 = 2.4;
 
 /// One of the figures.
@@ -85,8 +85,8 @@ pub(crate) fn experiments() -> Vec<Experiment> {
 }
 
 impl Variant {
-    /// The time constants of the two averages in s, rising and falling. The figures of the asymmetric average show the
-    /// plain slow one beside it.
+    /// The rising and falling time constants of the two averages, in s. The figures of the asymmetric average show the
+    /// plain slow average for comparison.
     fn taus(&self) -> [(f64, f64); 2] {
         let [fast, slow] = self.fast_and_slow();
         [(fast, if self.asymmetric { slow } else { fast }), (slow, slow)]
@@ -151,7 +151,7 @@ fn names(variant: &Variant, fast: f64, slow: f64) -> [String; 2] {
     }
 }
 
-/// The measurement, with the names of the two averages.
+/// The measurement, and the names of the two averages.
 struct Seen<'a> {
     track: &'a Track,
     t_ka_s: f64,
@@ -163,7 +163,7 @@ impl Seen<'_> {
         self.track.clients.first().map(|client| tracking::measured(client, i)).unwrap_or_default()
     }
 
-    /// Mean over time, least and greatest value after the first period.
+    /// Mean over time, minimum and maximum, after the first period.
     fn summary(&self, series: &[(f64, f64)]) -> [f64; 3] {
         let start = PERIOD_S as f64;
         let settled: Vec<(f64, f64)> =
@@ -176,7 +176,7 @@ impl Seen<'_> {
         [area / time, least, most]
     }
 
-    /// T_tml in s after each change of level that the average reached in time, and the number of changes.
+    /// T_tml in s for each change of level that the average reached in time, and the number of changes.
     fn times(&self, series: &[(f64, f64)]) -> (Vec<f64>, usize) {
         let levels = &self.track.levels;
         let ends = levels.iter().skip(2).map(|(at, _)| *at).chain([f64::INFINITY]);
@@ -227,7 +227,7 @@ impl Seen<'_> {
             }
             None => "no level is reached".into(),
         };
-        // "In the order of": half of the least to the greatest and a half.
+        // "In the order of": from half the minimum to one and a half times the maximum.
         let agrees = took.len() == changes && took.iter().all(|s| (1.0..=4.5).contains(s));
         vec![
             Line::new(
@@ -281,7 +281,7 @@ impl Seen<'_> {
         lines
     }
 
-    /// Mean share of each change of level that an average had followed [`AFTER_PERIODS`] later.
+    /// Mean share of each change of level that an average had completed after [`AFTER_PERIODS`].
     fn after(&self, series: &[(f64, f64)], rising: bool) -> f64 {
         let at = |t| value_at(series, t);
         let changes = self.track.levels.windows(2).map(|pair| (pair[0], pair[1]));
@@ -291,7 +291,7 @@ impl Seen<'_> {
                 let wait = AFTER_PERIODS * self.t_ka_s;
                 let (before, after) = (at(when)?, at(when + wait)?);
                 let wanted = new.rtt_ms as f64 - before;
-                // An average that was there already has nothing to follow.
+                // An average that is already at the new level has nothing to follow.
                 (wanted.abs() > 10.0).then(|| ((after - before) / wanted).clamp(0.0, 1.0))
             })
             .collect();

@@ -1,4 +1,4 @@
-//! `segue reproduce`: the papers' experiments on this machine, each beside what the paper says.
+//! `segue reproduce`: runs the papers' experiments on this machine and compares the results with the papers.
 
 #![forbid(unsafe_code)]
 
@@ -68,10 +68,10 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// An unknown experiment, a directory that cannot be written, or no permission to make namespaces.
+/// An experiment is unknown, the directory cannot be written, or namespaces cannot be created for lack of permission.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.ids.is_empty() && !args.all && !args.list {
         let ids: Vec<&str> = catalogue::all().iter().map(|experiment| experiment.id).collect();
@@ -88,7 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot write to {}", args.out.display()))?;
-    // Use its full path: without root the process gets its own view of the file system.
+    // The full path: without root, the process enters its own mount namespace.
     let out = args.out.canonicalize().with_context(|| args.out.display().to_string())?;
     let rootless = !nix::unistd::geteuid().is_root();
     if rootless && experiments.iter().any(|e| matches!(e.needs, Needs::Namespaces | Needs::Daemons))
@@ -108,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Prints to standard output. A closed output does not matter: the files are written.
+/// Prints to standard output. Ignores a closed output: the result files are written anyway.
 fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Fig. 24 of paper 1: how the measured one-way loss follows a loss on three levels.
+//! Fig. 24 of paper 1: how the measured one-way loss follows a loss that alternates among three levels.
 
 use segue_clock::Span;
 use segue_keepalive::Config;
@@ -12,19 +12,19 @@ use super::tracking::{self, Over};
 const TAG: &str = "losslevels";
 const TUNNEL_TAG: &str = "losslevelstun";
 const T_KA_MS: u64 = 200;
-/// Probes of a loss interval.
+/// Number of probes in a loss interval.
 const N: u32 = 10;
 const ALPHA: f64 = 0.8;
-/// One packet of this many is lost; the period begins again at the end.
+/// One packet in this many is lost. At the end, the period begins again.
 const ONE_OF: [u64; 5] = [1_000, 10, 5, 10, 1_000];
 const EACH_S: u64 = 15;
 const LENGTH_S: u64 = EACH_S * ONE_OF.len() as u64;
 const RTT_MS: u64 = 100;
-/// Longer than any run of losses: the path must not go down, since losses of an outage are excluded from the averages.
+/// More than any run of losses: the path must not go down, since losses of an outage are excluded from the averages.
 const K: u8 = 30;
-/// Largest error of an average, in percentage points. The start of each level is not counted.
+/// Maximum error of an average, in percentage points, except at the start of each level.
 const POINTS: f64 = 0.8;
-/// Seconds at the start of a level during which the average still moves.
+/// Seconds at the start of a level in which the average is still moving.
 const SETTLE_S: f64 = 6.0;
 
 /// Fig. 24.
@@ -107,9 +107,9 @@ fn outcome(over: Over, track: &Track) -> Outcome {
     }
 }
 
-/// Loss of one level in per cent, imposed and measured, up and down.
+/// Loss at one level in percent, imposed and measured, `[up, down]`.
 struct LevelRow {
-    /// When it began, in s.
+    /// When the level began, in s.
     from: f64,
     set: f64,
     imposed: [f64; 2],
@@ -163,9 +163,10 @@ fn level_rows(track: &Track, tau: f64) -> Vec<LevelRow> {
     .collect()
 }
 
-/// Eq. 13 applied to the emulator's drops in a direction, in per cent: a value for each change of the measured average. An
-/// interval consists of the packets between the counters of two changes. The time of a look would not do: the daemon
-/// reads a path up to a period after the answer that ended the interval, when the next packet may be under way.
+/// Eq. 13 applied to the emulator's drops in one direction, in percent, with one value for each change of the measured
+/// average. The packet counters at two changes delimit an interval. The time of a look would be too inaccurate: the
+/// daemon reads a path up to a period after the answer that ended the interval, when the next packet may already be
+/// under way.
 fn perfect(client: &Client, way: usize, tau: f64) -> Vec<(f64, f64)> {
     let packets = if way == 0 { &client.requests } else { &client.answers };
     let first = first_counted(client, way, packets);
@@ -184,7 +185,7 @@ fn perfect(client: &Client, way: usize, tau: f64) -> Vec<(f64, f64)> {
             continue;
         }
         let to = place(&pair[1]).max(from);
-        // Lossless intervals in a row leave an average of zero unchanged.
+        // Consecutive lossless intervals leave an average of zero unchanged.
         while pair[0].owl_ewma[way] == Some(0.0) && 2 * (to - from) > 3 * N as usize {
             add(from, from + N as usize, pair[0].at);
             from += N as usize;
@@ -196,7 +197,7 @@ fn perfect(client: &Client, way: usize, tau: f64) -> Vec<(f64, f64)> {
     seen.into_iter().zip(averages).collect()
 }
 
-/// The position in the emulator's log of the first packet that the path counts. With the right one, the counters' losses are
+/// Index in the emulator's log of the first packet that the path counts: the one for which the counters' losses match
 /// the emulator's drops.
 fn first_counted(client: &Client, way: usize, packets: &[(f64, bool)]) -> usize {
     let mut drops = vec![0u64];
@@ -216,7 +217,7 @@ fn first_counted(client: &Client, way: usize, packets: &[(f64, bool)]) -> usize 
     (0..=last).min_by_key(|first| off(*first)).unwrap_or(0)
 }
 
-/// The paper finds the delay of the average behind the raw values negligible.
+/// The paper finds the average's delay behind the raw values negligible.
 fn delay_line(client: &Client) -> Line {
     let raw: Vec<(f64, f64)> =
         client.looks.iter().filter_map(|look| Some((look.owl_up?, look.owl_ewma[0]?))).collect();
@@ -252,7 +253,7 @@ fn average(client: &Client, way: usize) -> Vec<(f64, f64)> {
     client.looks.iter().filter_map(point).collect()
 }
 
-/// Share of a direction's packets that the emulator dropped in each interval, in per cent.
+/// The share of packets in one direction that the emulator dropped, per interval, in percent.
 fn dropped(packets: &[(f64, bool)], t_l: f64) -> Vec<(f64, f64)> {
     let mut bins: Vec<(u32, u32)> = Vec::new();
     for (at, lost) in packets {
@@ -315,7 +316,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::experiment::TenTimesOff;
 
-    /// A client whose averages have a time constant that is wrong by this factor.
+    /// A client whose averages use a time constant that is too long by this factor.
     fn ideal(over: Over, slower: f64) -> Track {
         let course = course(over);
         let Track { mut clients, .. } = tracking::ideal(&course, &[], 0.0);
@@ -343,7 +344,7 @@ pub(crate) mod tests {
         Track { clients, ..tracking::ideal(&course, &[], 0.0) }
     }
 
-    /// The same client with averages ten times too high.
+    /// The same client with averages that are ten times too high.
     fn ten_times(mut track: Track) -> Track {
         for look in &mut track.clients[0].looks {
             let level = ONE_OF[((look.at / EACH_S as f64) as usize).min(ONE_OF.len() - 1)];
@@ -369,7 +370,7 @@ pub(crate) mod tests {
         let (_, tau) = times();
         let mut track = ideal(Over::Tunnel, 1.0);
         let client = &mut track.clients[0];
-        // The path counts from the fifth packet on, and is read most of a period later.
+        // The path counts from the fifth packet on, and is read almost a period later.
         for look in &mut client.looks {
             look.at += 0.18;
         }

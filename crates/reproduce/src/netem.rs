@@ -1,4 +1,4 @@
-//! Fig. 16 of paper 1 with the kernel's netem in place of Segue's emulator: in a virtual machine, whose kernel has it.
+//! Fig. 16 of paper 1 with the kernel's netem instead of Segue's emulator, in a virtual machine whose kernel has netem.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -12,16 +12,16 @@ use super::average::{eq13, spread, t_tml};
 use super::experiment::{Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, role};
 use super::tracking;
 
-/// As in netem.sh: time between probes, time constants, round-trip times before and after the step in ms.
+/// The values in netem.sh: time between probes, time constants, round-trip times before and after the step in ms.
 const T_KA_S: f64 = 0.2;
 const TAUS_S: [f64; 4] = [0.124, 0.218, 0.392, 0.896];
 const LEVELS_MS: [f64; 2] = [100.0, 200.0];
-/// What an emulated processor may add to a round-trip time.
+/// Delay in ms that an emulated processor may add to a round-trip time.
 const LATE_MS: f64 = 20.0;
-/// Time between two looks at the virtual machine.
+/// Interval at which the virtual machine is polled.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The one experiment.
+/// The experiment of this file.
 pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "salsano-fig16-netem",
@@ -33,7 +33,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// Samples: their time in s with the round-trip time in ms, and with each average.
+/// Samples: the time in s, with the round-trip time in ms and with each average.
 #[derive(Default)]
 struct Samples {
     rtt: Vec<(f64, f64)>,
@@ -57,8 +57,9 @@ fn outcome(samples: &Samples) -> anyhow::Result<Outcome> {
         LEVELS_MS.into_iter().zip([from, to]).map(|(ms, found)| level_line(ms, found)).collect();
     for (tau, average) in TAUS_S.into_iter().zip(&samples.averages) {
         let formula = tau * 10f64.ln();
-        // Of the step the last answer before it does not know: the next comes a period and the longer time later.
-        // An error of 3 ms in the step's 100 shifts it by 0.3 τ: the emulated processor is late by that much.
+        // Times count from the last answer before the step. The next answer comes up to a period and the longer RTT
+        // later, and the average changes once per period. The emulated processor adds up to 3 ms to the step of 100 ms:
+        // 0.3 τ.
         let (off, late) = (0.3 * tau, 2.0 * T_KA_S + LEVELS_MS[1] / 1e3);
         let took = t_tml(average, step, f64::INFINITY, from, to);
         let here = took.map_or_else(|| "not reached".to_owned(), |s| format!("{:.0} ms", s * 1e3));
@@ -81,7 +82,7 @@ fn outcome(samples: &Samples) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Compares a round-trip time of netem with the measured one, in ms.
+/// Compares a round-trip time set in netem with the measured one, in ms.
 fn level_line(ms: f64, found: f64) -> Line {
     Line::new(
         format!("RTT with {ms:.0} ms of netem"),
@@ -91,7 +92,7 @@ fn level_line(ms: f64, found: f64) -> Line {
     .within(found, ms..=ms + LATE_MS, "ms")
 }
 
-/// What netem.sh prints in a virtual machine, which this program runs.
+/// Runs netem.sh in a virtual machine and returns its output.
 fn in_machine(stage: &Stage) -> anyhow::Result<String> {
     let files = tempfile::Builder::new().prefix("segue-reproduce").tempdir()?;
     let [script, output, errors] =
@@ -107,7 +108,7 @@ fn in_machine(stage: &Stage) -> anyhow::Result<String> {
             break status;
         }
         if let Err(stopped) = stage.check() {
-            // Its virtual machine ends with it.
+            // The virtual machine ends with this process.
             machine.kill()?;
             machine.wait()?;
             return Err(stopped);
@@ -138,7 +139,7 @@ impl Samples {
         Ok(samples)
     }
 
-    /// The averages against eq. 13 over the samples.
+    /// Compares the averages with eq. 13 over the samples.
     fn accuracy(&self) -> Line {
         let errors = TAUS_S.iter().zip(&self.averages).flat_map(|(tau, average)| {
             let exact = eq13(&self.rtt, *tau, *tau);

@@ -95,7 +95,7 @@ fn fig7(_: &Stage) -> anyhow::Result<Outcome> {
     })
 }
 
-/// How both quantities grow with K.
+/// Both quantities grow with K.
 fn growing_lines(plans: &[Plan]) -> Vec<Line> {
     let [first, second, ..] = plans else { return Vec::new() };
     vec![
@@ -174,7 +174,7 @@ fn fig8(_: &Stage) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The text's values for the example.
+/// The values that the paper's text gives for the example.
 fn example_lines(plan: &Plan) -> Vec<Line> {
     vec![
         Line::new("K* of the example", "7", plan.k.to_string()).judged("7", plan.k == 7),
@@ -186,7 +186,7 @@ fn example_lines(plan: &Plan) -> Vec<Line> {
     ]
 }
 
-/// One of Fig. 9 to 11: what varies, and how.
+/// One of Fig. 9 to 11: the quantity that varies, and its range.
 struct Sweep {
     what: &'static str,
     range: &'static str,
@@ -194,9 +194,9 @@ struct Sweep {
     to: f64,
     points: u32,
     ratios: bool,
-    /// The value in the example of Fig. 8.
+    /// Its value in the example of Fig. 8.
     example: f64,
-    /// From the quantity as drawn to targets.
+    /// Converts the plotted quantity to targets.
     targets: fn(f64) -> Targets,
 }
 

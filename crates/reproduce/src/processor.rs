@@ -1,5 +1,5 @@
-//! Table 2 of paper 1 and Fig. 7 and 8 of paper 2: the anchor's cost of answering probes, and how
-//! many hosts that allows.
+//! Table 2 of paper 1 and Fig. 7 and 8 of paper 2: the processor time that an anchor spends per probe, and the number
+//! of hosts that it can therefore serve.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::experiment::{
 
 /// Half of a processor, in percent.
 const HALF: f64 = 50.0;
-/// Probes a second of one host: two paths, two probes each.
+/// Probes per second of one host: two paths with two probes each.
 const PROBES_OF_HOST: f64 = 4.0;
-/// Measurements of each point.
+/// Number of measurements per point.
 const RUNS: usize = 3;
-/// How long each measurement takes.
+/// Duration of each measurement.
 const EACH: Duration = Duration::from_millis(500);
 
 /// Table 2, then Fig. 7 and 8 of paper 2.
@@ -39,7 +39,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     ]
 }
 
-/// The language of the responder that stands for one of the papers' implementations here.
+/// The language of the responder that represents one of the papers' implementations.
 fn written(responder: Responder) -> &'static str {
     match responder {
         Responder::Sip => "sipp, in C++; the papers' is in Java",
@@ -52,8 +52,7 @@ fn written(responder: Responder) -> &'static str {
     }
 }
 
-/// A row of Table 2: the paper's implementation, its rate and hosts, and our responders of that
-/// kind.
+/// A row of Table 2: the paper's implementation, its rate and number of hosts, and our responders of the same kind.
 struct Kind {
     name: &'static str,
     rate: f64,
@@ -68,7 +67,7 @@ const TABLE2: [Kind; 4] = [
         name: "UDP, C (karle)",
         rate: 3_000.0,
         hosts: 750.0,
-        // The first is like the paper's; the later ones also answer from user space.
+        // The first one is like the paper's; the others also answer from user space.
         ours: &[Responder::C, Responder::Syscall, Responder::Batched, Responder::AfXdp],
     },
     Kind {
@@ -78,14 +77,14 @@ const TABLE2: [Kind; 4] = [
         ours: &[Responder::Tc, Responder::Xdp],
     },
 ];
-/// Factor by which a ratio may differ from the paper's, either way: the paper used another machine.
+/// A ratio may differ from the paper's by this factor, either way, because the paper used another machine.
 const FACTOR: f64 = 3.0;
-/// How many times less the kernel takes than SIP in user space (paper 2).
+/// Factor between SIP in user space and the kernel (paper 2).
 const GAIN: f64 = 500.0;
-/// How many requests arrive together.
+/// Number of requests that arrive together.
 const BURSTS: [usize; 2] = [32, 1];
 
-/// Costs of an answered probe in µs by responder and burst.
+/// Cost of an answered probe in µs, by responder and burst size.
 type Costs = BTreeMap<(Responder, usize), Quantity>;
 
 fn table2(stage: &Stage) -> anyhow::Result<Outcome> {
@@ -132,7 +131,7 @@ fn table2(stage: &Stage) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Probes a second with half a processor; `None` if the cost is lost in the noise.
+/// Probes per second with half a processor; `None` if the cost is below the noise.
 fn rate_at_half(cost: &Quantity) -> Option<f64> {
     let (us, known) = cost.cost_us();
     known.then(|| HALF / 100.0 * 1e6 / us)
@@ -162,7 +161,7 @@ fn rate_lines(kind: &Kind, costs: &Costs) -> Vec<Line> {
     each.collect()
 }
 
-/// The paper's ratios between neighbours of the table, by the costs in bursts.
+/// The paper's ratios between adjacent rows of the table, from the costs with bursts.
 fn ratio_lines(costs: &Costs) -> Vec<Line> {
     let cost = |responder| costs.get(&(responder, BURSTS[0])).map(Quantity::cost_us);
     let pairs = [
@@ -188,7 +187,7 @@ fn ratio_lines(costs: &Costs) -> Vec<Line> {
                     false => format!("at least {ratio:.1} times"),
                 },
             );
-            // For a lower bound, only the lower side can be judged.
+            // If the ratio is a lower bound, only the lower limit can be judged.
             Some(match known || ratio > most {
                 true => line.within(ratio, least..=most, "times"),
                 false => line.judged(format!("at least {} times", digits(least)), ratio >= least),
@@ -232,7 +231,7 @@ fn table2_rows(costs: &Costs) -> DataTable {
     }
 }
 
-/// A measured curve with its name.
+/// A measured curve and its name.
 struct Curve {
     name: String,
     points: Vec<Point>,
@@ -252,7 +251,7 @@ impl Curve {
         Ok(Curve { name: name.into(), points: probes::sweep(&sweep, &mut |_: &str| ())? })
     }
 
-    /// The straight line that fits best: percent of a processor when idle, and per probe a second.
+    /// The least-squares line: percent of a processor when idle, and percent per probe per second.
     fn fit(&self) -> (f64, f64) {
         let n = self.points.len().max(1) as f64;
         let mean = |of: &dyn Fn(&Point) -> f64| self.points.iter().map(of).sum::<f64>() / n;
@@ -277,7 +276,7 @@ impl Curve {
         1.0 - square(&|p| rest + slope * p.rate) / square(&|_| mean)
     }
 
-    /// The line's rate at 50 %; `None` if it does not rise.
+    /// The rate at which the line reaches 50 %; `None` if it does not rise.
     fn rate_at_half(&self) -> Option<f64> {
         let (rest, slope) = self.fit();
         (slope > 0.0).then(|| (HALF - rest) / slope).filter(|rate| rate.is_finite())
@@ -320,7 +319,7 @@ fn fig7(stage: &Stage) -> anyhow::Result<Outcome> {
     ))
 }
 
-/// Of curves with one client and more.
+/// The lines for curves with one client and with more.
 fn fig7_lines(curves: &[Curve]) -> Vec<Line> {
     let mut lines: Vec<Line> = curves.iter().map(Curve::linear_line).collect();
     let [one, .., three] = curves else { return lines };
@@ -438,7 +437,7 @@ pub(crate) mod tests {
         Quantity { median: value, min: value, max: value }
     }
 
-    /// A curve with this percentage of a processor for each thousand requests a second; one point may be off.
+    /// A curve with this percentage of a processor per thousand requests per second; one point is scaled by `off`.
     fn curve(slope: f64, off: f64) -> Curve {
         let point = |i: u32| {
             let rate = 1_000.0 * f64::from(i);

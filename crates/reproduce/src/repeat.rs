@@ -1,13 +1,12 @@
-//! An experiment that is run several times: each number of its lines becomes the median of the runs, with the least and
-//! the greatest.
+//! Runs an experiment several times. Each number in its lines becomes the median of the runs, with minimum and maximum.
 
 use super::average::spread;
 use super::experiment::{Experiment, Line, Needs, Outcome, Stage};
 
-/// Runs an experiment this often. What is computed comes out the same each time, and runs once.
+/// Runs an experiment `runs` times. Calculations are deterministic and run only once.
 ///
 /// # Errors
-/// What it lacks on this machine ([`Skipped`](super::experiment::Skipped)), or as the experiment, of its first run that fails.
+/// This machine lacks a requirement ([`Skipped`](super::experiment::Skipped)), or a run fails.
 pub(crate) fn run(experiment: &Experiment, stage: &Stage, runs: u32) -> anyhow::Result<Outcome> {
     experiment.needs.check()?;
     let mut outcome = (experiment.run)(stage)?;
@@ -28,7 +27,7 @@ pub(crate) fn run(experiment: &Experiment, stage: &Stage, runs: u32) -> anyhow::
     Ok(outcome)
 }
 
-/// The lines of the first run with what the others found.
+/// The lines of the first run, merged with the results of the others.
 fn merged(runs: &[Vec<Line>]) -> Vec<Line> {
     let Some(first) = runs.first() else { return Vec::new() };
     let of = |line: &Line| {
@@ -46,7 +45,7 @@ fn merged(runs: &[Vec<Line>]) -> Vec<Line> {
     first.iter().map(of).collect()
 }
 
-/// Texts that differ in their numbers alone, as one; others one after the other.
+/// Merges texts that differ only in their numbers; concatenates other texts.
 fn in_one(texts: &[&str]) -> String {
     let parts: Vec<Vec<(bool, &str)>> = texts.iter().map(|text| parts(text)).collect();
     let Some(first) = parts.first() else { return String::new() };
@@ -64,7 +63,7 @@ fn in_one(texts: &[&str]) -> String {
         if !number || all.iter().all(|other| other == part) {
             return (*part).to_owned();
         }
-        // As they were written, so that they keep their digits.
+        // Compares numbers but keeps their spelling, so that they keep their digits.
         let value = |text: &str| text.parse().unwrap_or(f64::NAN);
         let values = spread(all.iter().map(|text| value(text))).unwrap_or([f64::NAN; 3]);
         let written =
@@ -75,14 +74,14 @@ fn in_one(texts: &[&str]) -> String {
     merged.collect()
 }
 
-/// A text's parts, and whether each is a number.
+/// Splits a text into parts, each marked as number or not.
 fn parts(text: &str) -> Vec<(bool, &str)> {
     let mut parts = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
         let digit = |c: char| c.is_ascii_digit();
         let start = rest.find(digit).unwrap_or(rest.len());
-        // A sign belongs to a number where no word or number precedes it.
+        // A sign belongs to a number unless a word or a number precedes it.
         let before = &rest[..start];
         let signed = before.ends_with(['-', '+'])
             && !before[..before.len() - 1].ends_with(|c: char| c.is_alphanumeric());

@@ -1,5 +1,5 @@
-//! The experiments' results as files, text and JSON. The files are rewritten after each experiment,
-//! so an interrupted run keeps what was done.
+//! Writes results as files, text and JSON. Files are rewritten after each experiment, so that an interrupted run keeps
+//! the finished ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,22 +12,22 @@ use serde::Serialize;
 
 use super::experiment::{Experiment, Line, Outcome, Skipped};
 
-/// The page.
+/// File name of the page.
 const PAGE: &str = "index.html";
 const OVERVIEW: &str =
     "How many quantities of each experiment agree with their bars, differ, or have none.";
 
-/// Up to this many quantities, the verdict lists all.
+/// Up to this many quantities, the verdict lists all of them.
 const FEW: usize = 3;
 
-/// Results by the experiment's position in the catalogue.
+/// Results, by position of the experiment in the catalogue.
 pub(crate) struct Results {
     directory: PathBuf,
     machine: Machine,
     done: BTreeMap<usize, Done>,
 }
 
-/// Where it ran.
+/// The machine and the program version.
 #[derive(Serialize)]
 struct Machine {
     segue: &'static str,
@@ -43,9 +43,9 @@ struct Done {
     title: &'static str,
     paper: &'static str,
     took_s: f64,
-    /// Or why there is none.
+    /// The result, or the reason for its absence.
     result: Result<Outcome, String>,
-    /// This machine lacks what it needs.
+    /// The machine lacks a requirement.
     skipped: bool,
 }
 
@@ -84,12 +84,12 @@ impl Done {
         }
     }
 
-    /// What stands in place of a result.
+    /// Text for an experiment without a result.
     fn none(&self) -> &'static str {
         if self.skipped { "Skipped" } else { "No result" }
     }
 
-    /// How many lines have which verdict: a row of the page's overview.
+    /// Number of lines with each verdict: a row of the overview on the page.
     fn counted(&self) -> [String; 5] {
         let cells = match &self.result {
             Ok(outcome) => [Some(true), Some(false), None].map(|verdict| {
@@ -104,20 +104,20 @@ impl Done {
 }
 
 impl Results {
-    /// Nothing yet. Files go to `directory`.
+    /// Starts without results and writes the page. Files go to `directory`.
     ///
     /// # Errors
-    /// If the page cannot be written there.
+    /// The page cannot be written there.
     pub(crate) fn new(directory: PathBuf, rootless: bool) -> anyhow::Result<Results> {
         let results = Results { directory, machine: machine(rootless), done: BTreeMap::new() };
         results.page().write(&results.directory, PAGE)?;
         Ok(results)
     }
 
-    /// Takes a result and writes its files and the page.
+    /// Adds a result and writes its files and the page.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// A file cannot be written.
     pub(crate) fn add(
         &mut self,
         place: usize,
@@ -133,12 +133,12 @@ impl Results {
         Ok(self.page().write(&self.directory, PAGE)?)
     }
 
-    /// Experiments that gave a result or were skipped.
+    /// Number of experiments that produced a result or were skipped.
     pub(crate) fn ran(&self) -> usize {
         self.done.values().filter(|done| done.skipped || done.result.is_ok()).count()
     }
 
-    /// All lines, for people.
+    /// All lines as text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for done in self.done.values() {
@@ -169,10 +169,10 @@ impl Results {
         text
     }
 
-    /// All lines, for machines.
+    /// All lines as JSON.
     ///
     /// # Errors
-    /// A value that JSON cannot hold.
+    /// JSON cannot represent a value.
     pub(crate) fn json(&self) -> anyhow::Result<String> {
         let experiments = self.done.values().map(Done::shown).collect();
         Ok(serde_json::to_string_pretty(&Shown { machine: &self.machine, experiments })?)
@@ -207,8 +207,8 @@ impl Results {
     }
 }
 
-/// The verdict on the lines with a bar, in a sentence, with the bars of those that differ, or of
-/// all if they are few. Empty before the first experiment.
+/// The verdict on the lines with a bar, in a sentence. Gives the bars of lines that differ, or of all lines if they are
+/// few. Empty before the first experiment.
 fn verdict<'d>(done: impl Iterator<Item = &'d Done> + Clone) -> String {
     let outcomes = || done.clone().filter_map(|each| Some((each.id, each.result.as_ref().ok()?)));
     let lines = outcomes().flat_map(|(id, o)| o.lines.iter().map(move |line| (id, line)));

@@ -1,4 +1,4 @@
-//! Appendix III of paper 1: the round-trip loss, which needs neither of the one-way losses.
+//! Appendix III of paper 1: the round-trip loss, measured without either one-way loss.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ const PROBES: u32 = 18_000;
 const T_KA: Span = Span::from_millis(200);
 const RTT: Span = Span::from_millis(100);
 const SEED: u64 = 3;
-/// Standard deviations by which a run's losses may differ from the formula.
+/// Number of standard deviations by which a run's losses may differ from the formula.
 const SIGMAS: f64 = 4.0;
-/// Percentage points by which the measured loss may differ from the imposed one.
+/// Maximum difference between measured and imposed loss, in percentage points.
 const POINTS: f64 = 0.05;
 
-/// The one experiment.
+/// The experiment of this file.
 pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "salsano-appendix3",
@@ -34,7 +34,7 @@ pub(crate) fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// The result for one pair of losses, in per cent.
+/// The result for one pair of losses, in percent.
 struct Case {
     losses: (f64, f64),
     formula: f64,
@@ -82,13 +82,13 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
 }
 
 fn measure((up, down): (f64, f64)) -> Case {
-    // A K that no run of losses reaches, because a path that is down measures nothing.
+    // A K that no run of losses reaches: a path that is down measures nothing.
     let config =
         Config { k: 60, t_ka: T_KA, n: 10, mode: Mode::RoundTripLoss, ..Config::default() };
     let mut path = VirtualPath::new(config, RTT, SEED);
     let mut rng = Rng::new(SEED);
     let (mut lost, mut weighted) = (0u32, 0.0);
-    // Up to the end of the last interval: requests and losses.
+    // Requests and losses up to the end of the last interval.
     let (mut counted, mut intervals) = ((0u32, 0u32), 0);
     while path.sent < PROBES {
         let mut last_gone = false;
@@ -98,7 +98,7 @@ fn measure((up, down): (f64, f64)) -> Case {
             last_gone
         });
         if let Some((sent, Some(rtl))) = path.sample.as_ref().map(|(sent, s)| (*sent, s.rtl)) {
-            // An interval that ends as a request leaves does not include that request.
+            // An interval that ends when a request is sent does not include that request.
             let lost = lost - u32::from(last_gone && sent < path.sent);
             weighted += rtl * f64::from(sent - counted.0);
             counted = (sent, lost);

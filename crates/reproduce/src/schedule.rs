@@ -1,6 +1,7 @@
-//! Which experiments run when. Those in namespaces send a few packets a second and run all at once;
-//! those with daemons follow. Calculations come after them so as not to disturb them, and processor
-//! measurements run last and alone.
+//! Decides which experiments run at the same time. Those in namespaces send a few packets per second and all run at
+//! once; those with daemons follow, again at once. Then virtual machines, calculations and processor measurements run
+//! one by one: calculations would disturb the measurements of the first two groups, and the last group needs an idle
+//! machine.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -12,22 +13,22 @@ use super::experiment::{Experiment, Needs, Outcome, Stage};
 use super::repeat;
 use super::results::Results;
 
-/// Time between two checks for finished experiments.
+/// Polling interval for finished experiments.
 const LOOK: Duration = Duration::from_millis(250);
-/// Time between two reports without a terminal.
+/// Interval of progress reports without a terminal.
 const REPORT: Duration = Duration::from_secs(15);
 
-/// How experiments run.
+/// Options of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct How {
-    /// How often what is measured runs.
+    /// Number of runs of each measurement.
     pub runs: u32,
-    /// Shows no progress.
+    /// Show no progress.
     pub quiet: bool,
 }
 
-/// Runs the experiments and hands over each result as it arrives. If the user asks to stop, running
-/// experiments end and no others start.
+/// Runs the experiments and passes on each result as it arrives. If the user asks to stop, running experiments end and
+/// no others start.
 pub(crate) fn run(
     experiments: &[Experiment],
     stage: &Stage,
@@ -70,7 +71,7 @@ fn together(
             scope.spawn(move || {
                 let start = Instant::now();
                 let result = stage.check().and_then(|()| repeat::run(experiment, stage, runs));
-                // The receiver waits for every experiment.
+                // The receiver stays until every experiment has ended.
                 let _ = sink.send((i, start.elapsed().as_secs_f64(), result));
             });
         }
@@ -90,7 +91,7 @@ fn together(
     })
 }
 
-/// What is running, in a line of a terminal.
+/// The progress line for a terminal, with the running experiments.
 fn progress(left_s: u64, names: &[&str]) -> String {
     const ROOM: usize = 70;
     let mut line = format!("about {left_s} s left; running {}", names.first().unwrap_or(&""));
@@ -103,9 +104,9 @@ fn progress(left_s: u64, names: &[&str]) -> String {
     line
 }
 
-/// What the user sees meanwhile.
+/// Shows progress to the user.
 struct Progress {
-    /// `None` shows nothing.
+    /// `None` if progress is hidden.
     shown: Option<terminal::Progress>,
     start: Instant,
     takes: Duration,

@@ -1,4 +1,4 @@
-//! Fig. 16 and Fig. 21 of paper 1: how the average follows a step of the round-trip time.
+//! Fig. 16 and Fig. 21 of paper 1: how the average follows a step in the round-trip time.
 
 use segue_clock::Span;
 use segue_report::{Mark, Plot, Series, Style};
@@ -13,11 +13,11 @@ pub(crate) const ALPHAS: [f64; 4] = [0.8, 0.6, 0.4, 0.2];
 /// RTT before and after the step, in ms.
 const FROM: u64 = 100;
 const TO: u64 = 200;
-/// When the step comes, in ms.
+/// Time of the step, in ms.
 const STEP_MS: u64 = 3_750;
-/// Clients with different phases of T_KA.
+/// Number of clients, each with a different phase of T_KA.
 const CLIENTS: u32 = 8;
-/// Over the tunnel the kernel keeps two averages.
+/// Over the tunnel: the kernel keeps only two averages.
 const TUNNEL_ALPHAS: [f64; 2] = [0.8, 0.2];
 
 /// One of the two figures.
@@ -115,7 +115,7 @@ fn outcome(variant: &Variant, track: &Track) -> Outcome {
     }
 }
 
-/// T_tml of each time constant with each client, in ms, measured and from the imposed values.
+/// T_tml of each time constant and client, in ms, of the measured averages and of the imposed values.
 struct Times {
     measured: Vec<Vec<f64>>,
     imposed: Vec<Vec<f64>>,
@@ -123,8 +123,8 @@ struct Times {
 }
 
 impl Times {
-    /// The levels are the medians of the imposed values before and after the step: slightly above
-    /// the configured ones, since forwarding takes time.
+    /// Uses the medians of the imposed values before and after the step as levels; forwarding takes time, so they are
+    /// slightly above the configured values.
     fn of(track: &Track, step: f64, taus: &[f64]) -> Times {
         let imposed = || track.clients.iter().flat_map(|client| &client.imposed);
         let median = |after: bool| {
@@ -151,8 +151,7 @@ impl Times {
         let line = |(i, tau): (usize, &f64)| {
             let formula = tau * 1e3 * 10f64.ln();
             let late = late_s * 1e3;
-            // An error of 1 ms in the step's 100 shifts the average's arrival within a tenth by
-            // τ/10.
+            // An error of 1 ms in the step of 100 ms shifts the instant at which the average is within a tenth by τ/10.
             let off = tau * 1e3 / 10.0;
             let bar = (formula - t_ka * 1e3 - off, formula + late + off);
             let all = &self.measured[i];

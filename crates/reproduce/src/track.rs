@@ -1,7 +1,6 @@
-//! Probes over an emulated path whose round-trip time and loss follow a course: two namespaces with
-//! the link emulator between them, the clients of `segue probe` in one and `segue probe --listen`
-//! in the other. The result is each client's measurements beside the emulator's record of each
-//! packet.
+//! Probes over an emulated path whose round-trip time and loss follow a course: two namespaces with the link emulator
+//! between them, clients of `segue probe` in one and `segue probe --listen` in the other. The result is each client's
+//! measurements and the emulator's record of each packet.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -29,71 +28,70 @@ const ANCHOR: [u8; 4] = [10, 62, 0, 2];
 const PORT: u16 = 5_007;
 /// How long the listener may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Longest time between two checks of the clock and of the user's request to stop.
+/// Maximum interval between checks of the clock and of the user's request to stop.
 const LOOK: Span = Span::from_millis(50);
 
-/// The imposed course, and how it is measured.
+/// The imposed course, and the measurement settings.
 pub(crate) struct Course {
-    /// Prefix of the namespaces' names; lower-case letters, unique for each experiment.
+    /// Prefix of the namespaces' names: lower-case letters, unique among experiments.
     pub tag: &'static str,
     /// The clients' settings.
     pub config: Config,
-    /// Clients at a time, spread over one T_KA: the same path seen with different phases.
+    /// Number of concurrent clients, spread over one T_KA, so that they see the path with different phases.
     pub clients: u32,
-    /// The imposed levels and their starts; the first applies from the start.
+    /// The imposed levels and when each begins; the first one applies from the start.
     pub levels: Vec<(Span, Level)>,
-    /// The end.
+    /// Total length.
     pub length: Span,
 }
 
-/// The conditions imposed on the path: half of the round-trip time in each direction, and the full
-/// loss in each.
+/// Conditions imposed on the path: half of the round-trip time in each direction, and the full loss in each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Level {
     /// Round-trip time in milliseconds.
     pub rtt_ms: u64,
-    /// One packet of this many is lost, in each direction; none if `None`.
+    /// Exactly one packet in this many is lost, in each direction; `None` for random loss.
     pub one_lost_of: Option<u64>,
-    /// Otherwise the probability of loss of each packet, independent of the others.
+    /// Independent loss probability of each packet, if `one_lost_of` is `None`.
     pub random_loss: f64,
 }
 
-/// What was measured and what was imposed. Times are in seconds from the start.
+/// The measured and the imposed values. Times are in seconds from the start.
 pub(crate) struct Track {
-    /// When each level began to hold.
+    /// When each level took effect.
     pub levels: Vec<(f64, Level)>,
     /// The clients, in the order of their phases.
     pub clients: Vec<Client>,
-    /// The longest that the emulator sent a packet after its time, in milliseconds.
+    /// Maximum delay of a packet in the emulator beyond its due time, in milliseconds.
     pub late_max_ms: f64,
     /// The measuring programs and their settings.
     pub how: String,
 }
 
-/// One client's measurements, and what was imposed on its probes.
+/// One client's measurements, and the conditions imposed on its probes.
 #[derive(Default)]
 pub(crate) struct Client {
-    /// What each probe brought.
+    /// The client's state after each probe.
     pub looks: Vec<Look>,
     /// Imposed round-trip times in ms, by the time at which the emulator forwarded the answer.
     pub imposed: Vec<(f64, f64)>,
-    /// Requests in order of arrival at the emulator, and whether it dropped them.
+    /// Requests in order of arrival at the emulator; true if it dropped the request.
     pub requests: Vec<(f64, bool)>,
-    /// Answers likewise.
+    /// Answers, likewise.
     pub answers: Vec<(f64, bool)>,
 }
 
-/// What a client knew after a probe.
+/// A client's state after a probe.
 pub(crate) struct Look {
-    /// When its answer arrived.
+    /// When the probe's answer arrived.
     pub at: f64,
     /// Averages of the round-trip time in ms, one for each time constant.
     pub rtt_ms: Vec<f64>,
-    /// Loss from client to server over the interval that ended with this probe.
+    /// Loss from client to server over the interval that ended with this probe, if one did.
     pub owl_up: Option<f64>,
-    /// Averages of the loss, up and down, with the main time constant.
+    /// Averages of the loss, `[up, down]`, with the main time constant.
     pub owl_ewma: [Option<f64>; 2],
-    /// Packets that the measurement has counted, up and down.
+    /// Packets that the measurement has counted, `[up, down]`.
     pub counted: [Counted; 2],
 }
 
@@ -103,13 +101,13 @@ impl Level {
         Level { rtt_ms, one_lost_of: None, random_loss: 0.0 }
     }
 
-    /// The access in both directions.
+    /// The emulator's settings for the access, equal in both directions.
     pub(crate) fn spec(self, seed: u64) -> EmulatorSpec {
         EmulatorSpec { up: self.way(), down: self.way(), seed, log: true }
     }
 
     fn way(self) -> LinkSpec {
-        // A packet count that no experiment of minutes reaches.
+        // A number of packets that no experiment of a few minutes reaches.
         const MANY: u64 = 100_000;
         let loss = match self.one_lost_of {
             Some(n) => Loss::Exact((0..MANY / n).map(|i| i * n + n / 2).collect()),
@@ -123,7 +121,7 @@ impl Level {
 /// Runs a course.
 ///
 /// # Errors
-/// No permission to make namespaces, a listener that does not start, or the user's request to stop.
+/// Namespaces cannot be created for lack of permission, the listener does not start, or the user asks to stop.
 pub(crate) fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
     let (_, first) = *course.levels.first().context("a course without levels")?;
     let lab = network(course.tag, first)?;
@@ -165,10 +163,10 @@ pub(crate) fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
     Ok(Track { levels, clients, late_max_ms, how })
 }
 
-/// The longest that an emulator sent a packet after its time, in milliseconds.
+/// Maximum delay of a packet in an emulator beyond its due time, in milliseconds.
 ///
 /// # Errors
-/// If it did anything that it was not told to.
+/// The emulator failed, or did anything other than what its settings say.
 pub(crate) fn lateness(path: &Handle) -> anyhow::Result<f64> {
     if let Some(why) = path.failure() {
         anyhow::bail!("the link emulator gave up: {why}");
@@ -196,7 +194,7 @@ fn network(tag: &str, level: Level) -> anyhow::Result<Lab> {
     Ok(lab)
 }
 
-/// Imposes a level from now on; returns the time.
+/// Imposes a level from this moment on; returns the time.
 pub(crate) fn impose(path: &Handle, level: Level) -> anyhow::Result<Time> {
     let mut at = Time::ZERO;
     for direction in Direction::ALL {
@@ -213,7 +211,7 @@ struct Running {
 }
 
 impl Running {
-    /// Does what is due and takes what has arrived; returns when to call it next.
+    /// Sends due probes and receives answers; returns when to call it again.
     fn step(&mut self, now: Time, start: Time, lab: &Lab, config: &Config) -> anyhow::Result<Time> {
         if self.target.is_none() && now >= self.starts {
             let address = (ANCHOR, PORT).into();
@@ -230,7 +228,7 @@ impl Running {
             News::Sample { sample, .. } => Some(sample),
             _ => None,
         });
-        // The averages are those after the last sample; an earlier one of the same moment has none.
+        // The averages reflect the last sample; earlier samples of the same call get none.
         let samples: Vec<_> = samples.collect();
         for (i, sample) in samples.iter().enumerate() {
             let estimates = target.machine().estimates();
@@ -261,8 +259,8 @@ fn wait(clients: &[Running], until: Time) -> anyhow::Result<()> {
     }
 }
 
-/// Assigns each client the emulator's record of its probes. A client is identified by its port; the
-/// ports appear in the order in which the clients began.
+/// Assigns to each client the emulator's record of its probes. A port identifies a client; the ports appear in the
+/// order in which the clients began.
 fn truths(log: &[Record], start: Time, clients: Vec<Running>) -> Vec<Client> {
     let mut log: Vec<&Record> = log.iter().filter(|record| record.is_udp(PORT)).collect();
     log.sort_by_key(|record| record.arrival);
@@ -289,8 +287,7 @@ fn truths(log: &[Record], start: Time, clients: Vec<Running>) -> Vec<Client> {
 }
 
 impl Client {
-    /// The measurements, beside the emulator's records of the packets up and down, in order of
-    /// arrival.
+    /// Combines measurements with the emulator's records of the packets up and down, in order of arrival.
     pub(crate) fn new(looks: Vec<Look>, [up, down]: &[Vec<&Record>; 2], start: Time) -> Client {
         let seconds = |at: Time| at.as_secs_f64() - start.as_secs_f64();
         let fates = |packets: &[&Record]| {
@@ -307,8 +304,8 @@ impl Client {
     }
 }
 
-/// The round-trip time imposed on each answered probe. An answer leaves the far end at once: it is
-/// the next packet of the other direction.
+/// The round-trip time imposed on each answered probe. The far end answers at once, so an answer is the next packet in
+/// the other direction.
 fn round_trips(up: &[&Record], down: &[&Record]) -> impl Iterator<Item = (Time, Span)> {
     up.iter().filter_map(|request| {
         let there = request.delay()?;
@@ -319,7 +316,7 @@ fn round_trips(up: &[&Record], down: &[&Record]) -> impl Iterator<Item = (Time, 
     })
 }
 
-/// `segue probe --listen` at the far end. Dropping it ends it.
+/// `segue probe --listen` at the far end. Dropping it stops the process.
 struct Listener(Child);
 
 impl Listener {
@@ -332,7 +329,7 @@ impl Listener {
         let mut listener = Listener(child);
         let output = listener.0.stdout.take().context("the listener has no output")?;
         let (sink, ready) = std::sync::mpsc::channel();
-        // Reads to the end: a full pipe would stop the listener.
+        // Reads to the end: a full pipe would block the listener.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let _ = sink.send(line);

@@ -1,4 +1,4 @@
-//! Shared parts of the experiments on an emulated path: settings, series, accuracy, conditions.
+//! Shared by the experiments on an emulated path: settings, series, accuracy, conditions.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::track::Look;
 use super::track::{self, Client, Course, Level, Track};
 use super::tunnel;
 
-/// Largest median error of the averages, in ms: a busy machine delays packets after their stamps.
+/// Maximum median error of the averages in ms: a busy machine delays packets after their timestamps.
 const MEDIAN_MS: f64 = 1.0;
 
 /// The measuring program.
@@ -37,13 +37,13 @@ impl Over {
         }
     }
 
-    /// A level with this round-trip time and the loss of this kind of measurement.
+    /// A level with this round-trip time, and with the random loss of this measuring program.
     pub(crate) fn level(self, rtt_ms: u64) -> Level {
         let random_loss = if self == Over::Tunnel { tunnel::LOSS } else { 0.0 };
         Level { random_loss, ..Level::of(rtt_ms) }
     }
 
-    /// The name of one of those that measure the same course.
+    /// The name of one of the units that measure the same course.
     pub(crate) fn one(self) -> &'static str {
         match self {
             Over::Probe => "client",
@@ -51,12 +51,12 @@ impl Over {
         }
     }
 
-    /// By how many periods a lost probe may delay a measurement.
+    /// Number of periods by which a lost probe may delay a measurement.
     pub(crate) fn periods_lost(self) -> f64 {
         if self == Over::Tunnel { 1.0 } else { 0.0 }
     }
 
-    /// The conditions that differ.
+    /// The conditions that differ between the measuring programs.
     pub(crate) fn conditions(self) -> String {
         match self {
             Over::Probe => String::new(),
@@ -77,13 +77,13 @@ pub(crate) fn experiment(
     run: fn(&Stage) -> anyhow::Result<Outcome>,
 ) -> Experiment {
     let needs = if id.ends_with("tunnel") { Needs::Daemons } else { Needs::Namespaces };
-    // Daemons need a while until both paths are measured.
+    // Daemons take a while until both paths are measured.
     let takes = Duration::from_secs(length_s + if needs == Needs::Daemons { 6 } else { 1 });
     Experiment { id, paper: SALSANO, title, takes, needs, run }
 }
 
-/// The probing settings, with time constants as pairs (rising, falling) in s. `segue probe` has a K
-/// that no delay of a busy machine reaches.
+/// The probing settings, with time constants as pairs (rising, falling) in s. For `segue probe`, K is too large for any
+/// delay on a busy machine to reach.
 pub(crate) fn config(over: Over, t_ka_ms: u64, taus: &[(f64, f64)]) -> Config {
     let spans = |(rise, fall): &(f64, f64)| Tau {
         rise: Span::from_secs_f64(*rise),
@@ -120,7 +120,7 @@ pub(crate) fn end(track: &Track) -> f64 {
     looks.map(|look| look.at).fold(0.0, f64::max)
 }
 
-/// The reference, and the delays actually imposed on each probe of the first client.
+/// The reference, and the delays that the emulator imposed on each probe of the first client.
 pub(crate) fn imposed_series(track: &Track) -> Vec<Series> {
     let points = track.clients.first().map(|client| client.imposed.clone()).unwrap_or_default();
     vec![
@@ -129,8 +129,8 @@ pub(crate) fn imposed_series(track: &Track) -> Vec<Series> {
     ]
 }
 
-/// The errors of the averages against those of the imposed values, over all clients and time
-/// constants, which are pairs (rising, falling) in s.
+/// Errors of the measured averages, compared with averages of the imposed values, over all clients and time constants
+/// (pairs of rising and falling, in s).
 pub(crate) fn accuracy(track: &Track, taus: &[(f64, f64)]) -> Line {
     let mut errors = Vec::new();
     for client in &track.clients {
@@ -155,7 +155,7 @@ pub(crate) fn accuracy(track: &Track, taus: &[(f64, f64)]) -> Line {
     .judged(format!("median at most {MEDIAN_MS} ms"), agrees)
 }
 
-/// How it was measured.
+/// The setup of the measurement.
 pub(crate) fn conditions(track: &Track) -> String {
     format!(
         "{} with Segue's link emulator between them; it sent no packet more than {:.2} ms late.",
@@ -163,13 +163,13 @@ pub(crate) fn conditions(track: &Track) -> String {
     )
 }
 
-/// A time for people.
+/// A time as text.
 pub(crate) fn seconds(s: f64) -> String {
     if s < 1.0 { format!("{:.0} ms", s * 1e3) } else { format!("{s:.2} s") }
 }
 
-/// A noiseless measurement of a course: the imposed round-trip times, and their averages with these time constants in s,
-/// too high by `error_ms`.
+/// A noiseless measurement of a course: the imposed round-trip times, and their averages with these time constants in
+/// s, which are too high by `error_ms`.
 #[cfg(test)]
 pub(crate) fn ideal(course: &Course, taus: &[(f64, f64)], error_ms: f64) -> Track {
     let level_at = |at: f64| {

@@ -1,7 +1,6 @@
-//! The courses of [`super::track`] over the tunnel: host and anchor daemons on the demonstration's network, the same
-//! course on both accesses. The result is the host's measurements of its two paths beside the
-//! emulators' records. The estimators are those of the datapath: the eBPF programs if they can be
-//! loaded.
+//! The courses of [`super::track`] over the tunnel: host and anchor daemons on the demonstration's network, with the
+//! same course on both accesses. The result is the host's measurements of its two paths and the emulators' records. The
+//! estimators are the datapath's: the eBPF programs if the kernel can load them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,25 +19,25 @@ use segue_wire::{Header, PacketType, TUNNEL_PORT};
 use super::experiment::Stage;
 use super::track::{self, Client, Course, Level, Look, Track};
 
-/// A realistic K: that of the paper's example (section 4.3).
+/// A realistic K, from the paper's example (section 4.3).
 pub(crate) const K: u8 = 7;
 /// Random loss in each direction if a course does not define loss.
 pub(crate) const LOSS: f64 = 0.01;
-/// Time between two polls of the host.
+/// Interval between polls of the host.
 const LOOK: Duration = Duration::from_millis(10);
 const PATHS: [&str; 2] = [DemoNet::WIFI, DemoNet::LTE];
 
-/// Host and anchor with both paths up and measured.
+/// Host and anchor, with both paths up and measured.
 pub(crate) struct Tunnel {
     daemons: Daemons,
     _files: tempfile::TempDir,
 }
 
 impl Tunnel {
-    /// Builds the network and starts both daemons; `tag` begins the namespaces' names.
+    /// Builds the network and starts both daemons. `tag` is the prefix of the namespaces' names.
     ///
     /// # Errors
-    /// No permission to make namespaces, daemons that do not start, or the user's request to stop.
+    /// Namespaces cannot be created for lack of permission, a daemon does not start, or the user asks to stop.
     pub(crate) fn start(
         stage: &Stage,
         tag: &str,
@@ -68,8 +67,8 @@ impl Tunnel {
     }
 }
 
-/// The host's probing, as lines of its file; nothing is left to defaults. The first average may be
-/// asymmetric.
+/// The host's probing settings as lines of its configuration file, without relying on defaults. The first average may
+/// be asymmetric.
 fn lines(config: &Config) -> String {
     let time = |span: Span| format!("\"{}us\"", span.0 / 1_000);
     let taus: Vec<String> = config.taus.iter().map(|tau| time(tau.fall)).collect();
@@ -83,7 +82,7 @@ fn lines(config: &Config) -> String {
     text
 }
 
-/// Runs a course; its clients are the host's two paths.
+/// Runs a course. Its clients are the host's two paths.
 ///
 /// # Errors
 /// As [`Tunnel::start`].
@@ -129,7 +128,7 @@ pub(crate) fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
     Ok(Track { levels, clients, late_max_ms, how })
 }
 
-/// Keeps a path's measurement if it has anything new.
+/// Records a path's measurement if it has changed.
 fn look(path: &PathStatus, at: f64, looks: &mut Vec<Look>) {
     let owl_ewma = [&path.owl_up, &path.owl_down].map(|all| all.first().copied());
     let old = looks.last();
@@ -140,7 +139,8 @@ fn look(path: &PathStatus, at: f64, looks: &mut Vec<Look>) {
     }
 }
 
-/// Whether the path's counters include this packet. They omit tests of the packet size, and questions with their answers.
+/// True if the path's counters include this packet. They exclude probes of the packet size, and questions and their
+/// answers.
 fn is_counted(record: &Record) -> bool {
     let counts = |header: Header| match header.packet_type {
         PacketType::Data | PacketType::Ride => true,

@@ -1,4 +1,4 @@
-//! The client's machine on virtual time, over a path with a constant round-trip time.
+//! The client machine on virtual time, over a path with a constant round-trip time.
 
 use std::collections::VecDeque;
 
@@ -12,20 +12,20 @@ pub(crate) struct VirtualPath {
     rtt: Span,
     /// The instant of the last event.
     pub now: Time,
-    /// Answers under way, the earliest first.
+    /// Answers under way, in order of arrival.
     answers: VecDeque<(Time, Probe)>,
     /// Requests sent.
     pub sent: u32,
     served: u32,
     received: u32,
-    /// The sample of the last event, and the number of requests sent by then.
+    /// The sample of the last event, and the number of requests sent before it.
     pub sample: Option<(u32, Sample)>,
 }
 
 impl VirtualPath {
     /// A client that is about to send its first request.
     pub(crate) fn new(config: Config, rtt: Span, seed: u64) -> VirtualPath {
-        // Not zero, because an echoed stamp of zero would look like none.
+        // Not zero: an echoed timestamp of zero would look like a missing one.
         let now = Time(1_000_000_000);
         VirtualPath {
             client: Client::new(config, now, seed),
@@ -39,8 +39,8 @@ impl VirtualPath {
         }
     }
 
-    /// Advances to the next event; returns the state if it changed. `lost` says whether the request
-    /// sent at an instant has no answer.
+    /// Advances to the next event; returns the state if it changed. `lost` decides whether the request sent at an
+    /// instant remains unanswered.
     pub(crate) fn step(&mut self, lost: impl FnOnce(Time) -> bool) -> Option<State> {
         let due = self.client.deadline().map_or(Time(u64::MAX), |(at, _)| at);
         match self.answers.front().copied() {

@@ -1,4 +1,4 @@
-//! What a host waits for when it comes to an access, step by step.
+//! The steps of attaching to an access, and how long a host waits for each.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::frames::{
 use super::packets::{Flow, Pace};
 use crate::experiment::Stage;
 
-/// The steps, each from the end of the one before.
+/// The steps, each measured from the end of the previous one.
 pub(crate) const STEPS: [&str; 5] = [
     "the gateway hears the host",
     "the anchor has the binding update",
@@ -23,17 +23,18 @@ pub(crate) const STEPS: [&str; 5] = [
     "the host has a packet",
 ];
 const PERIOD: Duration = Duration::from_millis(1);
-/// How long the host is away before.
+/// How long the host is detached first.
 const AWAY: Duration = Duration::from_millis(400);
-/// Packets that are sent until one arrives, and after that.
+/// Maximum number of packets sent until one arrives, and the number sent after that.
 const MOST: u32 = 20_000;
 const MORE: u32 = 100;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 
-/// Has the host leave its access and come back; when each step was done, in ms after the link.
+/// Detaches the host from its access and attaches it again. Returns when each step was complete, in ms after the link
+/// came up.
 ///
 /// # Errors
-/// When a step is missing, or the user wants to stop.
+/// A step is missing, or the user wants to stop.
 pub(crate) fn attach(stage: &Stage, domain: &mut Domain) -> anyhow::Result<[f64; 5]> {
     stage.check()?;
     let _sink = domain.sink()?;
@@ -65,7 +66,7 @@ pub(crate) fn attach(stage: &Stage, domain: &mut Domain) -> anyhow::Result<[f64;
     Ok(done)
 }
 
-/// Sends until a packet arrives, and a few more so that everything that belongs to attaching has happened: when it arrived.
+/// Sends until a packet arrives, then a few more so that all steps of attaching can complete. Returns when it arrived.
 fn await_all(
     stage: &Stage,
     flow: &Flow,
@@ -90,7 +91,7 @@ fn await_all(
     Ok(arrived)
 }
 
-/// When one of the last packets came, the first of them that did.
+/// Arrival time of the first among the most recent packets that arrived.
 fn first_of(arrivals: &Passages, number: u32) -> anyhow::Result<Option<Time>> {
     for earlier in number.saturating_sub(MORE)..=number {
         if let Some(passage) = arrivals.of(earlier)? {

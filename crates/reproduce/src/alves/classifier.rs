@@ -1,6 +1,7 @@
-//! Ways to tell which gateway a packet's flow goes to. Those of the packet filter mark packets, and a rule looks marked ones
-//! up in a table of their gateway; what is not marked takes the main table. The kernel has no `ip6_tunnel` everywhere, so the
-//! tunnels are routes with `encap seg6` to one segment, which puts one IPv6 header in front (RFC 2473 on the wire).
+//! Ways to determine the gateway of a packet's flow. The packet filters mark packets, and a rule looks up marked
+//! packets in a table with the route to their gateway; other packets use the main table. Not every kernel has
+//! `ip6_tunnel`, so the tunnels are routes with `encap seg6` to one segment, which prepend one IPv6 header (RFC 2473 on
+//! the wire).
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,22 +16,22 @@ use segue_linux::netns::Netns;
 use super::node::{CHOSEN, OUT, OWN, USUAL, home, measured, must, other, scratch};
 use super::relay::{Kept, TO_CHOSEN};
 
-/// The mark of packets that go to the chosen gateway, and the table where its route is.
+/// The mark of packets for the chosen gateway, and the table with its route.
 const MARK: &str = "0x2";
 const TABLE: &str = "24392";
 const IPTABLES: &str = "ip6tables-legacy";
 const RESTORE: &str = "ip6tables-legacy-restore";
 
-/// How flows are told apart.
+/// The method of classification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A rule of iptables for each flow.
+    /// One rule of iptables per flow.
     Iptables,
-    /// A rule of nftables for each flow.
+    /// One rule of nftables per flow.
     Rules,
     /// One rule of nftables with a map of all flows.
     Map,
-    /// The relay's programs.
+    /// The relay's eBPF programs.
     Ebpf,
 }
 
@@ -46,19 +47,19 @@ impl Kind {
         }
     }
 
-    /// Why this machine does not have it; `None` if it does.
+    /// The reason why this machine cannot run it; `None` if it can.
     pub(crate) fn missing(self) -> Option<String> {
         let (program, tried): (_, &[&str]) = match self {
             Kind::Iptables => (IPTABLES, &["-t", "mangle", "-S"]),
             Kind::Rules | Kind::Map => ("nft", &["list", "tables"]),
             Kind::Ebpf => return None,
         };
-        // In a namespace of its own: asking for a table of iptables makes it.
+        // In a separate namespace: listing a table of iptables creates it.
         let found = scratch().and_then(|ns| must(ns.command(program).args(tried)));
         found.err().map(|e| format!("not available here: {e:#}"))
     }
 
-    /// A command that does nothing, to know what starting it costs.
+    /// A command that does nothing, to measure the cost of starting the program.
     pub(crate) fn idle(self) -> Option<Command> {
         let (program, version) = match self {
             Kind::Iptables => (IPTABLES, "-V"),
@@ -71,7 +72,7 @@ impl Kind {
     }
 }
 
-/// One of them at work in a node.
+/// A classifier at work in a node.
 pub(crate) struct Classifier<'a> {
     kind: Kind,
     node: &'a Netns,
@@ -80,10 +81,10 @@ pub(crate) struct Classifier<'a> {
 }
 
 impl Classifier<'_> {
-    /// Leads the host's packets to the usual gateway, and those of flows with a rule to the chosen one.
+    /// Routes the host's packets to the usual gateway, except flows with a rule, which go to the chosen one.
     ///
     /// # Errors
-    /// When the kernel refuses a part.
+    /// The kernel refuses a part.
     pub(crate) fn start(kind: Kind, node: &Netns) -> anyhow::Result<Classifier<'_>> {
         let relay = match kind {
             Kind::Ebpf => Some(node.run(|| Kept::start(node))??),
@@ -95,10 +96,10 @@ impl Classifier<'_> {
         Ok(Classifier { kind, node, relay, rules: 0 })
     }
 
-    /// Has this many rules, of which the measured flow's is the last.
+    /// Installs this many rules; the last one matches the measured flow.
     ///
     /// # Errors
-    /// When they are refused.
+    /// The rules are refused.
     pub(crate) fn hold(&mut self, rules: usize) -> anyhow::Result<()> {
         let others = (1..rules).map(other);
         let flows = others.chain([measured()]);
@@ -107,7 +108,7 @@ impl Classifier<'_> {
             Kind::Rules => self.feed("nft", &["-f", "-"], &nft_rules(flows))?,
             Kind::Map => self.feed("nft", &["-f", "-"], &nft_map(flows))?,
             Kind::Ebpf => {
-                // Those that are there stay: they are in no order.
+                // Existing entries stay: a map has no order.
                 let new = (self.rules.max(1)..rules).map(other).chain([measured()]);
                 self.bind(new)?;
             }
@@ -116,10 +117,10 @@ impl Classifier<'_> {
         Ok(())
     }
 
-    /// How long it takes to add a rule for a further flow, which then goes again.
+    /// The time that it takes to add a rule for one more flow. Removes that rule again.
     ///
     /// # Errors
-    /// When it is refused.
+    /// The rule is refused.
     pub(crate) fn insertion(&mut self) -> anyhow::Result<Span> {
         let flow = other(usize::MAX >> 40);
         let took = match self.kind {
@@ -148,7 +149,7 @@ impl Classifier<'_> {
         Ok(took)
     }
 
-    /// Gives a program its input.
+    /// Runs a program with this input.
     fn feed(&self, program: &str, args: &[&str], input: &str) -> anyhow::Result<()> {
         let mut command = self.node.command(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -161,7 +162,7 @@ impl Classifier<'_> {
         Ok(given?)
     }
 
-    /// Runs a command; how long that took, its start included.
+    /// Runs a command; returns how long that took, including the start of the program.
     fn timed(&self, program: &str, words: &str) -> anyhow::Result<Span> {
         let mut command = self.node.command(program);
         command.args(words.split(' '));
@@ -181,7 +182,7 @@ impl Classifier<'_> {
         })?
     }
 
-    /// In the relay's namespace: binds a flow and unbinds it again.
+    /// In the relay's namespace: binds a flow, and unbinds it again.
     fn rebound(&self, flow: FlowKey) -> anyhow::Result<Span> {
         let relay = self.relay.as_ref().context("no relay")?;
         let mut relay = relay.lock();
@@ -197,7 +198,7 @@ fn binding(flow: FlowKey) -> Forward {
     Forward::Bind(Binding { traffic: Traffic::Flow(flow), exit: TO_CHOSEN })
 }
 
-/// The tunnels as routes, and the rule that looks marked packets up.
+/// The tunnels as routes, and the rule that looks up marked packets.
 fn routes(node: &Netns) -> anyhow::Result<()> {
     let home = home();
     let to = |gateway, table| {
@@ -238,7 +239,7 @@ fn nft_match(flow: &FlowKey) -> String {
     )
 }
 
-/// An empty table with a chain for what comes in.
+/// An empty table with a chain for incoming packets.
 fn nft_table(more: &str) -> String {
     format!(
         "table ip6 segue_alves\ndelete table ip6 segue_alves\ntable ip6 segue_alves {{\n{more} \

@@ -1,5 +1,5 @@
-//! The domain of Proxy Mobile IPv6 on which the experiments of paper 3 run: of the demonstration's, the anchor and two gateways, and
-//! packets that are stamped where they pass.
+//! The Proxy Mobile IPv6 domain for the experiments of paper 3: the anchor and two gateways of the demonstration's
+//! domain, with programs that timestamp packets where they pass.
 
 use std::net::{Ipv6Addr, UdpSocket};
 
@@ -17,38 +17,39 @@ use crate::experiment::Stage;
 
 pub(crate) use segue_demo::domain::Access;
 
-/// The port of all flows at the host.
+/// The host's port for all flows.
 const PORT: u16 = 7_000;
 
-/// The accesses of the two radios, at different nodes.
+/// The accesses of the two radios, on different nodes.
 pub(crate) const FIRST: Access = WLAN1;
 pub(crate) const SECOND: Access = LTE2;
 
-/// The domain; dropping it ends the daemons, then deletes the network.
+/// The running domain; dropping it stops the daemons and deletes the network.
 pub(crate) struct Domain {
     base: domain::Domain,
     _files: TempDir,
 }
 
 impl Domain {
-    /// Builds the network and starts the daemons; no radio is at an access yet.
+    /// Builds the network and starts the daemons. No radio is attached yet.
     ///
     /// # Errors
-    /// Without root, or when a daemon does not start.
+    /// The process is not root, or a daemon does not start.
     pub(crate) fn start(stage: &Stage) -> anyhow::Result<Domain> {
         Domain::with(stage, &[FIRST, SECOND], false)
     }
 
-    /// The same as the paper's evaluation had it: functions of IEEE 802.21 tell of attachments, and a RADIUS server knows
-    /// the hosts where FreeRADIUS is installed.
+    /// The same with all parts of the paper's evaluation: IEEE 802.21 functions report attachments, and a RADIUS server
+    /// identifies the hosts if FreeRADIUS is installed.
     ///
     /// # Errors
+    /// As [`Domain::start`].
     /// As [`Domain::start`].
     pub(crate) fn whole(stage: &Stage) -> anyhow::Result<Domain> {
         Domain::with(stage, &[FIRST, SECOND], true)
     }
 
-    /// The same with both accesses of the paper's two nodes.
+    /// The same with all four accesses of the paper's two nodes.
     ///
     /// # Errors
     /// As [`Domain::start`].
@@ -61,7 +62,7 @@ impl Domain {
         self.base.processes()
     }
 
-    /// Whether a RADIUS server knows the hosts.
+    /// Returns true if a RADIUS server identifies the hosts.
     pub(crate) fn has_radius(&self) -> bool {
         self.base.has_radius()
     }
@@ -83,17 +84,17 @@ impl Domain {
         self.base.lab()
     }
 
-    /// What the anchor says.
+    /// The anchor's status.
     pub(crate) fn anchor(&self) -> anyhow::Result<lma::LmaStatus> {
         self.base.anchor()
     }
 
-    /// The events that a daemon remembers.
+    /// The events that a daemon has in memory.
     pub(crate) fn events<V: Vocabulary>(&self, name: &str) -> anyhow::Result<Vec<EventRecord<V>>> {
         self.base.events(name)
     }
 
-    /// Waits until something holds.
+    /// Waits until `holds` returns true.
     pub(crate) fn wait(
         &mut self,
         stage: &Stage,
@@ -103,10 +104,10 @@ impl Domain {
         self.base.wait(&|| stage.check(), what, holds)
     }
 
-    /// Brings the host's radio to an access, and waits until it is registered and has its address.
+    /// Attaches the host's radio to an access, and waits until it is registered and has its address.
     ///
     /// # Errors
-    /// When that does not happen.
+    /// The radio cannot be attached, or the wait fails.
     pub(crate) fn attach(&mut self, stage: &Stage, access: &Access) -> anyhow::Result<()> {
         self.base.attach(&|| stage.check(), access)
     }
@@ -120,8 +121,8 @@ impl Domain {
         self.base.detach(access.radio)
     }
 
-    /// Both radios are attached, and each gateway carries the other's prefix too: from then on each flow is placed by
-    /// itself.
+    /// Attaches both radios and waits until each gateway carries the other's prefix too; from then on, each flow is
+    /// placed individually.
     pub(crate) fn attach_both(&mut self, stage: &Stage) -> anyhow::Result<()> {
         for access in [&FIRST, &SECOND] {
             self.attach(stage, access)?;
@@ -129,40 +130,40 @@ impl Domain {
         self.await_mobility(stage)
     }
 
-    /// Waits until flows can be anywhere.
+    /// Waits until flows can use either access.
     pub(crate) fn await_mobility(&mut self, stage: &Stage) -> anyhow::Result<()> {
         self.base.await_mobility(&|| stage.check(), [&FIRST, &SECOND])
     }
 
-    /// The address that the host has made of the prefix of a radio.
+    /// The address that the host has formed from the prefix of a radio.
     pub(crate) fn address(&self, access: &Access) -> anyhow::Result<Ipv6Addr> {
         self.base.address(access.radio)
     }
 
-    /// A flow from a port of the correspondent to the host's address of an access.
+    /// A flow from a port of the correspondent to the host's address on an access.
     pub(crate) fn flow(&self, access: &Access, port: u16, pace: Pace) -> anyhow::Result<Flow> {
         let to = (self.address(access)?, PORT);
         Flow::new(self.node("cn")?, (CORRESPONDENT, port), to, pace)
     }
 
-    /// The host takes flows as long as the socket is there, so that it answers none of them with an error. What it does not
-    /// read is dropped.
+    /// A socket at the host that receives the flows, so that the host does not answer them with ICMP errors. Unread
+    /// packets are dropped.
     pub(crate) fn sink(&self) -> anyhow::Result<UdpSocket> {
         let bind = || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT));
         self.node("host")?.run(bind)?.context("the host's socket")
     }
 
-    /// Stamps packets that pass the anchor towards the gateways, with numbers below `most`.
+    /// Timestamps packets that pass the anchor towards the gateways, with numbers below `most`.
     pub(crate) fn watch_anchor(&self, most: u32) -> anyhow::Result<Passages> {
         self.watch("lma", most, &[("outside", Side::Entry), ("core", Side::Exit)])
     }
 
-    /// Stamps packets that pass the gateway of an access towards the host.
+    /// Timestamps packets that pass the gateway of an access towards the host.
     pub(crate) fn watch_gateway(&self, access: &Access, most: u32) -> anyhow::Result<Passages> {
         self.watch(access.node, most, &[("core", Side::Entry), (access.name, Side::Exit)])
     }
 
-    /// Stamps packets at devices of a node.
+    /// Timestamps packets at devices of a node.
     pub(crate) fn watch(
         &self,
         node: &str,

@@ -1,4 +1,4 @@
-//! Fig. 10: how long packets of 50 flows stay in LMA and MAG.
+//! Fig. 10: how long packets of 50 flows take to pass the LMA and the MAG.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,16 +16,16 @@ const NODES: [&str; 2] = ["LMA", "MAG"];
 /// The paper's "approximately twice".
 const TWICE: RangeInclusive<f64> = 1.5..=2.5;
 
-/// What was measured at one rate: packets at LMA and MAG.
+/// Measurements at one rate, in LMA and MAG.
 struct Rate {
     kbit_s: u32,
-    /// Flows that send evenly one after the other, and flows that send in the same instant.
+    /// `spread`: flows send evenly spaced, one after another; `together`: all flows send in the same instant.
     spread: [Stay; 2],
     together: [Stay; 2],
 }
 
 impl Rate {
-    /// Of a node: what came alone, of flows one after the other; what came several in a poll.
+    /// For one node: packets that arrived alone (from spread flows), and packets that shared a poll.
     fn of(&self, node: usize) -> [Samples; 2] {
         let [alone, mut batched] = self.spread[node].samples().map(Samples::values);
         batched.extend(&self.together[node].batched);
@@ -157,7 +157,7 @@ fn curves(name: &'static str, title: &str, series: Vec<Series>) -> Figure {
     }
 }
 
-/// Rates and nodes, of what came alone.
+/// Packets that arrived alone, by rate and node.
 fn alone(rates: &[Rate]) -> Figure {
     let all = rates.iter().flat_map(|rate| NODES.into_iter().enumerate().map(move |n| (rate, n)));
     let series = all.enumerate().map(|(place, (rate, (node, name)))| {
@@ -167,7 +167,7 @@ fn alone(rates: &[Rate]) -> Figure {
     curves("", "Packets that came alone", series.collect())
 }
 
-/// Alone against batched, at the higher rate.
+/// Alone compared with batched, at the higher rate.
 fn batches(rates: &[Rate]) -> Figure {
     let mut series = Vec::new();
     for (node, name) in NODES.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Fig. 11: what it costs a packet that flows can be anywhere, against a host with one interface, whose prefix goes to one
-//! gateway.
+//! Fig. 11: the cost of flow mobility per packet, compared with a host with one interface, whose prefix is routed to
+//! one gateway.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ const FLOWS: [u16; 2] = [5, 50];
 const KBIT_S: u32 = 100;
 const NODES: [&str; 2] = ["LMA", "MAG"];
 const HOW: [&str; 2] = ["without flow mobility", "with flow mobility"];
-/// Flow mobility costs at most this at 90 %, in µs.
+/// Maximum cost of flow mobility at the 90th percentile, in µs.
 const MOST_US: f64 = 5.0;
 
-/// Samples by number of flows (place in [`FLOWS`]), with or without, and node.
+/// Samples by number of flows (index in [`FLOWS`]), with and without flow mobility, and node.
 type Found = [[[Samples; 2]; 2]; 2];
 
 pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {

@@ -1,5 +1,5 @@
-//! Fig. 12: how long a flow is away when its access goes, against the number of flows and their rate; and what a host waits
-//! for that comes to an access.
+//! Fig. 12: how long a flow is interrupted when its access goes down, by number of flows and their rate; and how long a
+//! host waits when it attaches to an access.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::figures::Samples;
 use super::moved::{Clock, Handover, Load, handovers};
 use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header, role, row};
 
-/// The flows' rates.
+/// The flows' rates in kbit/s.
 const RATES: [u32; 2] = [100, 1_000];
-/// The delay's bars in ms, for its median and for 95 %.
+/// Bars for the delay in ms: median, and 95 %.
 const MEDIAN_MS: f64 = 20.0;
 const MOST_MS: f64 = 50.0;
 
-/// Handovers by rate and number of flows.
+/// Handovers, by rate and number of flows.
 type Found = BTreeMap<(u32, u16), Vec<Handover>>;
 
 pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
@@ -60,7 +60,7 @@ fn of(found: &Found, rate: u32, value: impl Fn(&Handover) -> f64) -> Samples {
     Samples::new(own.flat_map(|(_, all)| all.iter().map(&value)).collect())
 }
 
-/// To a tenth, and nothing is not less than nothing.
+/// Formats with one decimal, without a negative zero.
 fn tenths(ms: f64) -> String {
     format!("{:.1}", (ms * 10.0).round() / 10.0 + 0.0)
 }
@@ -130,7 +130,7 @@ fn table(found: &Found) -> DataTable {
     }
 }
 
-/// Each step of attaching from the end of the one before.
+/// The duration of each step of attaching, from the end of the previous step.
 fn steps_table(attached: &[[f64; 5]]) -> DataTable {
     let rows = STEPS.into_iter().enumerate().map(|(step, name)| {
         let before = |steps: &[f64; 5]| step.checked_sub(1).map_or(0.0, |earlier| steps[earlier]);

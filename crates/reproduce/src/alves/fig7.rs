@@ -1,4 +1,4 @@
-//! Fig. 7: how long a packet stays in the node, against the number of rules.
+//! Fig. 7: how long a packet takes to pass the node, by number of rules.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::figures::Samples;
 use super::node::Node;
 use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header, role, row};
 
-/// Number of rules, or of flows bound in the relay.
+/// Numbers of rules, or of flows bound in the relay.
 pub(crate) fn steps(kind: Kind, stage: &Stage) -> &'static [usize] {
     match kind {
         Kind::Ebpf => stage.either(&[1, 1_000, 100_000], &[1, 10, 100, 1_000, 10_000, 100_000]),
@@ -17,15 +17,15 @@ pub(crate) fn steps(kind: Kind, stage: &Stage) -> &'static [usize] {
     }
 }
 
-/// eBPF with the most flows against one: at most this many times.
+/// Maximum ratio of the time with most flows to the time with one flow, for eBPF.
 const MOST: f64 = 1.2;
 
-/// A delay that grows by no more than this many times with the rules is not noticeable.
+/// A delay that grows by at most this factor with the rules is not noticeable.
 const UNNOTICED: f64 = 1.5;
-/// Iptables is the best if it takes at most this many times as long as nftables.
+/// Iptables is the best if it takes at most this share of the time of nftables.
 const BEST: f64 = 0.5;
 
-/// Samples by kind and number of rules.
+/// Samples, by kind and number of rules.
 type Found = BTreeMap<(Kind, usize), Samples>;
 
 pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
@@ -61,7 +61,7 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The fewest and the most rules, with their samples.
+/// The smallest and the largest number of rules, with their samples.
 fn ends(found: &Found, kind: Kind) -> Option<[(usize, &Samples); 2]> {
     let mut of = found.range((kind, 0)..=(kind, usize::MAX)).map(|((_, rules), s)| (*rules, s));
     let first = of.next()?;
@@ -173,7 +173,7 @@ pub(crate) mod tests {
                 of(Kind::Rules, [10.0, 360.0], 1_000),
                 of(Kind::Ebpf, [10.0, 11.0], 100_000),
             ];
-            // Only one of two that are compared is off.
+            // Only one of the two compared values is off.
             rules[1].1 = Samples::new(vec![360.0 * factors[1]; 3]);
             lines(&iptables.into_iter().chain(rules).chain(ebpf).collect(), &[])
         };

@@ -1,4 +1,4 @@
-//! Fig. 8: how long it takes to add the rule of a further flow, against the number of rules.
+//! Fig. 8: how long it takes to add the rule for one more flow, by number of rules.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,14 +13,14 @@ use super::figures::Samples;
 use super::node::{Node, must};
 use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header, role, row};
 
-/// A new flow in the relay: at most this long, in µs.
+/// Maximum time to add a flow in the relay, in µs.
 pub(crate) const NEW_FLOW_US: f64 = 100.0;
-/// What counts as constant: the time with the most rules over that with the fewest.
+/// Range of the ratio, most rules to fewest, that counts as constant.
 const CONSTANT: RangeInclusive<f64> = 0.67..=1.5;
-/// Iptables is the best if it takes at most this many times as long as nftables.
+/// Iptables is the best if it takes at most this share of the time of nftables.
 const BEST: f64 = 0.5;
 
-/// Samples in µs by kind and number of rules.
+/// Samples in µs, by kind and number of rules.
 type Found = BTreeMap<(Kind, usize), Samples>;
 
 pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
@@ -62,7 +62,7 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     })
 }
 
-/// What a command takes that does nothing, in µs.
+/// Median time of a command that does nothing, in µs.
 fn started(kind: Kind) -> anyhow::Result<Option<f64>> {
     let mut took = Vec::new();
     for _ in 0..10 {
@@ -119,7 +119,7 @@ fn told(found: &Found, kind: Kind) -> Vec<Line> {
     }
 }
 
-/// The paper finds iptables the best to make a rule, too.
+/// The paper finds that iptables is also the best at adding a rule.
 fn compared(found: &Found) -> Option<Line> {
     let most = |kind| found.range((kind, 0)..=(kind, usize::MAX)).next_back().map(|(_, s)| s);
     let ratio = most(Kind::Iptables)?.median() / most(Kind::Rules)?.median();
@@ -168,7 +168,7 @@ pub(crate) mod tests {
     use crate::experiment::TenTimesOff;
 
     pub(crate) fn ten_times_off() -> TenTimesOff {
-        // In ms, with the fewest and the most rules.
+        // In ms, with the fewest and with the most rules.
         let lines = |iptables: f64, rules: [f64; 2], ebpf_us: f64| {
             let samples = |ms: f64| Samples::new(vec![ms * 1e3; 3]);
             let found = Found::from([

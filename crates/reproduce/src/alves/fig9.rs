@@ -1,5 +1,5 @@
-//! Fig. 9: how long the first packets of new flows stay in the anchor, whose daemon places each flow when it sees its first
-//! packet.
+//! Fig. 9: how long the first packets of new flows take to pass the anchor, whose daemon places each flow when its
+//! first packet arrives.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::experiment::{DataTable, Figure, Line, Outcome, Stage, digits, header,
 
 const PERIOD: Duration = Duration::from_millis(10);
 const KBIT_S: u32 = 100;
-/// Between the beginnings of two flows.
+/// Time between the starts of two flows.
 const APART: Duration = Duration::from_millis(203);
-/// Packets of a flow that count as its first, and those after which it is steady.
+/// Number of early packets of a flow, and the number of packets after which it is steady.
 const EARLY: u32 = 10;
 const STEADY: u32 = 15;
-/// Packets from the sixth on, over those of steady flows: at most this many times.
+/// Maximum ratio of the time from the sixth packet on to the time in steady flows.
 const MOST: f64 = 1.5;
 
-/// Times in µs: flow, place in the flow, time.
+/// (flow, position in the flow, time in µs).
 type Found = Vec<(usize, u32, f64)>;
 
 pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
@@ -44,7 +44,7 @@ pub(crate) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The times of packets at these places in their flows.
+/// Times of the packets at these positions in their flows.
 fn at(found: &Found, places: std::ops::Range<u32>) -> Samples {
     let own = found.iter().filter(|(_, place, _)| places.contains(place));
     Samples::new(own.map(|(_, _, us)| *us).collect())
@@ -109,7 +109,7 @@ fn measure(stage: &Stage, round: u16, count: usize) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// Samples of each of the first packets.
+/// Samples of each of the early packets.
 fn early(found: &Found) -> Vec<Samples> {
     let of = |place| {
         let own = found.iter().filter(|(_, at, _)| *at == place);

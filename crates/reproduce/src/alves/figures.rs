@@ -1,9 +1,9 @@
-//! Samples, and how they are told and drawn.
+//! Samples, and their representation as text and curves.
 
 use crate::experiment::{digits, role};
 use segue_report::{Series, Style};
 
-/// Points of a curve of shares.
+/// Number of points in a distribution curve.
 const POINTS: usize = 200;
 
 /// Sorted samples.
@@ -24,7 +24,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The value that this share of the samples does not exceed; not a number of none.
+    /// The value that this share of the samples does not exceed; NaN without samples.
     pub(crate) fn share(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         self.0.get((share * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
@@ -34,7 +34,7 @@ impl Samples {
         self.share(0.5)
     }
 
-    /// In words: median and 90 %.
+    /// Median and 90 %, as text.
     pub(crate) fn told(&self, unit: &str) -> String {
         format!(
             "median {} {unit}, 90 % within {} {unit}",
@@ -43,7 +43,7 @@ impl Samples {
         )
     }
 
-    /// The share of samples up to each value, in percent.
+    /// The distribution: the share of samples up to each value, in percent.
     pub(crate) fn curve(&self, name: impl Into<String>, place: usize, style: Style) -> Series {
         let at = |i| i as f64 / POINTS as f64;
         let points = (0..=POINTS).map(|i| (self.share(at(i)), 100.0 * at(i))).collect();

@@ -1,11 +1,11 @@
-//! Frames that are waited for at a device, by the kernel's stamps.
+//! Waits for frames at a device, and reports their kernel timestamps.
 
 use segue_clock::Time;
 use segue_linux::packet::PacketSocket;
 
 use super::domain::Domain;
 
-/// Where frames say what they carry: behind Ethernet in the IPv6 header, and in what follows that.
+/// Offsets in an Ethernet frame with IPv6: the next header, and the message types after the IPv6 header.
 pub(crate) const NEXT_HEADER: usize = 20;
 pub(crate) const ICMP_TYPE: usize = 54;
 const MH_TYPE: usize = 56;
@@ -14,19 +14,19 @@ const MOBILITY: u8 = 135;
 pub(crate) const BINDING_UPDATE: u8 = 5;
 pub(crate) const BINDING_ACKNOWLEDGEMENT: u8 = 6;
 
-/// Says whether a frame is the one.
+/// Returns true for the expected frame.
 type Wanted = Box<dyn Fn(&[u8]) -> bool>;
 
-/// A frame that is to come over a device.
+/// A frame that is expected at a device.
 pub(crate) struct Awaited {
     socket: PacketSocket,
     wanted: Wanted,
-    /// When the first one came.
+    /// When the first such frame arrived.
     pub at: Option<Time>,
 }
 
 impl Awaited {
-    /// At a device of a node, from now on.
+    /// Starts to capture at a device of a node.
     pub(crate) fn at(
         domain: &Domain,
         node: &str,
@@ -37,7 +37,8 @@ impl Awaited {
         Ok(Awaited { socket, wanted: Box::new(wanted), at: None })
     }
 
-    /// Takes what has come. To be called often: the kernel's stamps are believed for a second.
+    /// Processes the captured frames. Call often: kernel timestamps older than a second are replaced by the current
+    /// time.
     pub(crate) fn look(&mut self) -> anyhow::Result<()> {
         let mut frame = [0; 2_048];
         while let Some(received) = self.socket.receive(&mut frame)? {

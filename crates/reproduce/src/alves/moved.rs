@@ -1,4 +1,4 @@
-//! A flow whose access goes: it is moved to the host's other interface, over which other flows come already.
+//! A flow whose access goes down: it moves to the host's other interface, which other flows already use.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -14,29 +14,29 @@ use super::frames::{Awaited, BINDING_UPDATE, is_mobility};
 use super::packets::{Flow, Pace, wait_until};
 use crate::experiment::Stage;
 
-/// Flows besides the moved one send a packet this often.
+/// Packet interval of each flow other than the moved one.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Bytes of the moved flow's packets.
+/// Bytes per packet of the moved flow.
 const BYTES: u32 = 125;
-/// The number of packets that nobody looks for: beyond every table.
+/// Number in packets that no one looks up: beyond the range of every table.
 const UNCOUNTED: u32 = u32::MAX;
-/// Numbers of the moved flow's packets.
+/// Range of the moved flow's packet numbers.
 const NUMBERS: u32 = 1 << 20;
-/// How long it is watched after it has moved: longer than packets are on their way.
+/// How long the flow is observed after it has moved: longer than packets are under way.
 const AFTER: Duration = Duration::from_millis(100);
-/// How long the flow is watched before the access goes.
+/// How long the flow is observed before the access goes down.
 const BEFORE: Duration = Duration::from_millis(60);
 
-/// What is sent: a flow to be moved, and others over the other access.
+/// The offered load: one flow that moves, and others over the other access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub others: u16,
-    /// Of each flow.
+    /// Rate of each flow.
     pub kbit_s: u32,
 }
 
 impl Load {
-    /// Of the moved flow: small packets, so that its gap is known as exactly as its rate allows.
+    /// The pace of the moved flow: small packets, so that its gap is measured as precisely as its rate allows.
     fn moved(self) -> Pace {
         let seconds = f64::from(BYTES * 8) / (f64::from(self.kbit_s) * 1e3);
         Pace { period: Duration::from_secs_f64(seconds), bytes: BYTES as usize }
@@ -46,19 +46,20 @@ impl Load {
 /// One handover, in ms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handover {
-    /// The distance of the last packet at the old interface and the first at the new one, less the packets' period.
+    /// Time between the last packet at the old interface and the first at the new one, less the packet interval.
     pub delay: f64,
-    /// From the end of the link until the gateway's message was at the anchor, and until the anchor sent the other way.
+    /// From the loss of the link until the gateway's message reached the anchor; and, below, until the anchor
+    /// redirected the flow.
     pub told: f64,
     pub rebound: f64,
-    /// Packets of the flow that did not arrive.
+    /// Packets of the flow that never arrived.
     pub lost: u32,
 }
 
-/// Moves the flow this often under a load.
+/// Moves the flow repeatedly under a load.
 ///
 /// # Errors
-/// When the flow does not come back, or the user wants to stop.
+/// The flow does not come back, or the user wants to stop.
 pub(crate) fn handovers(
     stage: &Stage,
     domain: &mut Domain,
@@ -83,7 +84,7 @@ pub(crate) fn handovers(
     })
 }
 
-/// Has the sender stop, however the handovers end.
+/// Stops the sender when dropped, so that it ends even if a handover fails.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -92,7 +93,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Sends all flows until told to stop; `next` is the moved flow's next number.
+/// Sends all flows until `stop` is set; `next` is the moved flow's next number.
 fn run(stop: &AtomicBool, next: &AtomicU32, moved: (&Flow, Duration), others: &[Flow]) {
     let begin = Instant::now();
     let step = PERIOD / others.len().max(1) as u32;
@@ -119,7 +120,7 @@ fn handover(
     next: &AtomicU32,
 ) -> anyhow::Result<Handover> {
     let [old, new] = arrivals;
-    // It has come over the first access for a while.
+    // First, the flow uses the first access for a while.
     let from = next.load(Ordering::Relaxed);
     domain.wait(stage, "the flow over its own access", |_| Ok(came(old, from, next)?.is_some()))?;
     let from = next.load(Ordering::Relaxed);
@@ -129,7 +130,7 @@ fn handover(
     domain.detach(&FIRST)?;
     domain
         .wait(stage, "the flow over the other access", |_| Ok(came(new, from, next)?.is_some()))?;
-    // What was sent until now has arrived after a while, or is lost.
+    // Packets sent before this moment have arrived after the wait, or are lost.
     let until = next.load(Ordering::Relaxed);
     std::thread::sleep(AFTER);
     message.look()?;
@@ -152,7 +153,7 @@ fn handover(
     Ok(Handover { delay: gap_ms - period_ms, told, rebound, lost })
 }
 
-/// The last packet from this number on that came at an interface.
+/// Number of the last packet, from `from` on, that arrived at an interface.
 fn came(at: &Passages, from: u32, next: &AtomicU32) -> anyhow::Result<Option<u32>> {
     let numbers = from..next.load(Ordering::Relaxed);
     for number in numbers.rev() {
@@ -163,15 +164,15 @@ fn came(at: &Passages, from: u32, next: &AtomicU32) -> anyhow::Result<Option<u32
     Ok(None)
 }
 
-/// The anchor's clock: when its daemon began, in ns. It tells the times of handovers from then on; its events, which have the
-/// machine's clock, it tells of a host only so often.
+/// The start of the anchor's daemon, in ns on the machine's clock. The status gives the times of handovers relative to
+/// this start; events use the machine's clock, but the daemon limits how often it reports them per host.
 pub(crate) struct Clock(f64);
 
 impl Clock {
-    /// By a first handover, which the daemon tells both ways.
+    /// Determines the start from a first handover, which the daemon reports in both ways.
     ///
     /// # Errors
-    /// When the host's access goes and nothing is moved.
+    /// No flow moves although the host's access goes down.
     pub(crate) fn of_anchor(stage: &Stage, domain: &mut Domain) -> anyhow::Result<Clock> {
         domain.detach(&FIRST)?;
         domain.wait(stage, "a handover", |domain| Ok(!domain.anchor()?.handovers.is_empty()))?;
@@ -184,7 +185,7 @@ impl Clock {
         Ok(Clock(event.at_ns as f64 - handover.at_s * 1e9))
     }
 
-    /// When the anchor sent the other way, of the last handover; in ns.
+    /// When the anchor redirected the flow at the last handover, in ns.
     fn rebound_ns(&self, domain: &Domain) -> anyhow::Result<f64> {
         let handovers = domain.anchor()?.handovers;
         let last = handovers.iter().rev().find(|handover| handover.cause == "left");

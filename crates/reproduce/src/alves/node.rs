@@ -1,4 +1,4 @@
-//! A node that leads the flows of one host to two gateways, between a correspondent and the network of the gateways.
+//! A node that routes the flows of one host to two gateways, between a correspondent and the gateways' network.
 
 use std::net::Ipv6Addr;
 use std::process::Command;
@@ -15,14 +15,14 @@ use super::figures::Samples;
 use super::packets::{Flow, Pace, wait_until};
 use crate::experiment::Stage;
 
-/// The wire of the correspondent, and that of the gateways.
+/// The devices towards the correspondent and towards the gateways.
 pub(crate) const IN: &str = "sgc";
 pub(crate) const OUT: &str = "sg0";
 const CORRESPONDENT: Ipv6Addr = Ipv6Addr::new(0xfd0d, 0, 0, 0, 0, 0, 0, 2);
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfd0d, 0, 0, 0, 0, 0, 0, 1);
 /// The node's own address towards the gateways.
 pub(crate) const OWN: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
-/// Where packets go whose flow has no rule, and where the others go.
+/// The gateway of packets without a rule, and the gateway of packets with one.
 pub(crate) const USUAL: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 pub(crate) const CHOSEN: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 3);
 const HOST: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 2);
@@ -31,15 +31,15 @@ const PORTS: (u16, u16) = (9_000, 7_000);
 /// 100 kbit/s in packets of 125 bytes.
 const PERIOD: Duration = Duration::from_millis(10);
 const KBIT_S: u32 = 100;
-/// Packets that go ahead of those that are measured.
+/// Packets sent before the measured ones.
 const WARM_UP: u32 = 10;
-/// Time for the last packet to arrive.
+/// How long the last packet may take to arrive.
 const GRACE: Duration = Duration::from_millis(50);
-/// Numbers of packets in the life of a node.
+/// Range of packet numbers during a node's lifetime.
 const NUMBERS: u32 = 1 << 14;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The node with its neighbours; removed when dropped.
+/// The node with its neighbours; dropping it removes them.
 pub(crate) struct Node {
     pub(crate) ns: Netns,
     correspondent: Netns,
@@ -53,20 +53,20 @@ pub(crate) fn home() -> Prefix {
     Prefix::new(HOST, 64).network()
 }
 
-/// The measured flow.
+/// The key of the measured flow.
 pub(crate) fn measured() -> FlowKey {
     let (sport, dport) = PORTS;
     FlowKey { src: CORRESPONDENT.into(), dst: HOST.into(), sport, dport, protocol: 17, label: 0 }
 }
 
-/// Other flows of the host, by number.
+/// The key of another flow of the host, by number.
 pub(crate) fn other(number: usize) -> FlowKey {
     const SPAN: usize = 40_000;
     let (sport, dport) = (10_000 + number % SPAN, 20_000 + number / SPAN);
     FlowKey { sport: sport as u16, dport: dport as u16, ..measured() }
 }
 
-/// Runs a command that must succeed.
+/// Runs a command; its failure is an error.
 pub(crate) fn must(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot run {name}"))?;
@@ -76,10 +76,10 @@ pub(crate) fn must(command: &mut Command) -> anyhow::Result<String> {
 }
 
 impl Node {
-    /// Builds the network. Nothing leads to the host yet.
+    /// Builds the network. It has no route to the host yet.
     ///
     /// # Errors
-    /// Without root, or when the kernel refuses a part.
+    /// The process is not root, or the kernel refuses a part.
     pub(crate) fn new() -> anyhow::Result<Node> {
         let (correspondent, ns, gateways) = (scratch()?, scratch()?, scratch()?);
         correspondent.run(|| link::create_veth(IN, IN, Some(&ns)))??;
@@ -97,7 +97,7 @@ impl Node {
                 Ok(link::set_up(device, true)?)
             })??;
         }
-        // What comes out of no tunnel there is not to be answered.
+        // The gateways must not answer packets that arrive in tunnels, because they terminate none.
         let drop = "table ip6 segue_alves { chain in { type filter hook input priority 0; \
                     meta l4proto { 41, 43 } drop; }; }";
         gateways.run(|| nft::apply(drop))??;
@@ -108,10 +108,10 @@ impl Node {
         Ok(Node { ns, correspondent, _gateways: gateways, passages, next: 0 })
     }
 
-    /// How long packets of the measured flow stay in the node, in µs.
+    /// How long packets of the measured flow take to pass the node, in µs.
     ///
     /// # Errors
-    /// When they do not go where their rule leads, or the user wants to stop.
+    /// Packets do not follow the rule of their flow, or the user wants to stop.
     pub(crate) fn time(&mut self, stage: &Stage, samples: u32) -> anyhow::Result<Samples> {
         let key = measured();
         let pace = Pace::of(KBIT_S, PERIOD);
@@ -147,7 +147,7 @@ impl Node {
         Ok(Samples::new(took))
     }
 
-    /// Waits until packets pass: new devices and neighbours take up to a second.
+    /// Waits until packets pass: new devices and neighbour entries take up to a second.
     fn await_passage(&mut self, flow: &Flow) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let (began, mut sent) = (self.next, 0);
@@ -164,7 +164,7 @@ impl Node {
         bail!("no packet comes through the node")
     }
 
-    /// The flow's sender, once the kernel takes the address.
+    /// Opens the flow's sender as soon as the kernel accepts the address.
     fn opened(
         &self,
         from: (Ipv6Addr, u16),
@@ -181,10 +181,10 @@ impl Node {
     }
 }
 
-/// A namespace that forwards, with nothing in it.
+/// An empty namespace that forwards packets.
 ///
 /// # Errors
-/// Without root.
+/// The process is not root.
 pub(crate) fn scratch() -> anyhow::Result<Netns> {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);

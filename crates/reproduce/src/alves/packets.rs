@@ -12,24 +12,24 @@ use crate::experiment::Stage;
 /// The headers of IPv6 and UDP, in bytes.
 const HEADERS: usize = 48;
 
-/// A stream of packets of one size, a fixed time apart.
+/// A stream of equally sized packets at fixed intervals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Between two packets.
+    /// Time between two packets.
     pub period: Duration,
-    /// Of a packet with its IPv6 header.
+    /// Length of a packet including its IPv6 header.
     pub bytes: usize,
 }
 
 impl Pace {
-    /// A rate in kbit/s, in packets this far apart.
+    /// A rate in kbit/s with this packet interval.
     pub(crate) fn of(kbit_s: u32, period: Duration) -> Pace {
         let bytes = f64::from(kbit_s) * 1e3 / 8.0 * period.as_secs_f64();
         Pace { period, bytes: bytes.round() as usize }
     }
 }
 
-/// One flow's sender.
+/// The sender of one flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
     socket: UdpSocket,
@@ -37,10 +37,10 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// In a node, from a port of its own to an address and port.
+    /// Opens a flow in a node from a local address and port to a remote one.
     ///
     /// # Errors
-    /// When the system refuses the socket.
+    /// The system refuses the socket.
     pub(crate) fn new(
         node: &Netns,
         from: (Ipv6Addr, u16),
@@ -56,27 +56,27 @@ impl Flow {
         Ok(Flow { socket, bytes: pace.bytes.saturating_sub(HEADERS) })
     }
 
-    /// Sends the packet with this number. A receiver without a socket is no fault.
+    /// Sends the packet with this number. Ignores errors: the receiver may have no socket.
     pub(crate) fn send(&self, number: u32) {
         let _ = self.socket.send(&payload(number, self.bytes));
     }
 }
 
-/// Waits until an instant of a pace.
+/// Waits until an instant.
 pub(crate) fn wait_until(at: Instant) {
     std::thread::sleep(at.saturating_duration_since(Instant::now()));
 }
 
-/// A packet of a plan: when, from the plan's start, and of which flow. Its number is its place in the plan.
+/// A planned packet: its time from the start, and its flow. Its number is its index in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Planned {
     pub at: Duration,
     pub flow: usize,
-    /// Its place in its flow, from zero.
+    /// Its position in its flow, from zero.
     pub place: u32,
 }
 
-/// Packets of several flows, one beginning after the other, in the order in which they leave.
+/// Plans the packets of several flows that begin one after another, in order of departure.
 pub(crate) fn plan(
     begins: impl Iterator<Item = Duration>,
     period: Duration,
@@ -92,10 +92,10 @@ pub(crate) fn plan(
     plan
 }
 
-/// Sends a plan. Packets that are late do not delay the others.
+/// Sends a plan. A late packet does not delay the others.
 ///
 /// # Errors
-/// When the user wants to stop.
+/// The user wants to stop.
 pub(crate) fn send(stage: &Stage, flows: &[Flow], plan: &[Planned]) -> anyhow::Result<()> {
     let begin = Instant::now();
     for (number, packet) in plan.iter().enumerate() {

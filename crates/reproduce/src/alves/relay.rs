@@ -1,4 +1,4 @@
-//! The relay of a node by itself, without a daemon: it only needs somebody who says that it is alive.
+//! The relay of a node without a daemon. The relay only requires a heartbeat, which a thread provides.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,15 +13,15 @@ use segue_linux::{link, route};
 
 use super::node::{CHOSEN, OUT, OWN, USUAL, home};
 
-/// Tunnels to the gateways: for packets whose flow has no binding, and for the others.
+/// Tunnels to the gateways: for packets whose flow has no binding, and for all others.
 const USUALLY: u32 = 1;
 pub(crate) const TO_CHOSEN: Exit = Exit::Tunnel(2);
-/// That of the wires, less an IPv6 header.
+/// The MTU of the wires, less an IPv6 header.
 const MTU: u32 = 1_460;
-/// The daemon's is a second.
+/// Heartbeat interval; the daemon's is one second.
 const BEAT: Duration = Duration::from_millis(200);
 
-/// The relay, kept alive until it is dropped.
+/// A relay that is kept alive until it is dropped.
 pub(crate) struct Kept {
     relay: Arc<Mutex<Relay>>,
     stop: Arc<AtomicBool>,
@@ -29,10 +29,10 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// In the calling thread's namespace, which is `ns`.
+    /// Starts the relay in the calling thread's namespace, which is `ns`.
     ///
     /// # Errors
-    /// When the kernel refuses the device, the programs or the route.
+    /// The kernel refuses the device, the programs or the route.
     pub(crate) fn start(ns: &Netns) -> anyhow::Result<Kept> {
         let room = RelayRoom::default();
         let setup = RelaySetup {
@@ -64,7 +64,7 @@ impl Kept {
         let heart = std::thread::spawn({
             let (relay, stop) = (Arc::clone(&relay), Arc::clone(&stop));
             move || {
-                // It fails only where the namespace is gone, and the relay with it.
+                // Fails only if the namespace is gone, and the relay with it.
                 let _ = ns.run(|| beat(&relay, &stop));
             }
         });

@@ -1,4 +1,4 @@
-//! How long packets of flows that are long known stay in the anchor and in a gateway, told apart by whether the node got
+//! How long packets of established flows take to pass the anchor and a gateway, separated by whether the node received
 //! them alone or several in one poll.
 
 use std::collections::BTreeMap;
@@ -14,22 +14,22 @@ use super::node::must;
 use super::packets::{self, Flow, Pace, Planned, plan};
 use crate::experiment::Stage;
 
-/// Bytes of a packet.
+/// Bytes per packet.
 pub(crate) const BYTES: f64 = 125.0;
-/// Packets of the first of it are not counted.
+/// Packets sent during this time at the start are not counted.
 const WARM_UP: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What is sent.
+/// The offered load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub flows: u16,
     pub kbit_s: u32,
-    /// All flows send in the same instant; else evenly one after the other.
+    /// All flows send in the same instant; otherwise they are evenly spaced.
     pub together: bool,
-    /// For how long it is measured.
+    /// Duration of the measurement.
     pub lasts: Duration,
-    /// The first flow's port, so that a load has flows of its own.
+    /// Port of the first flow, so that each load has different flows.
     pub port: u16,
 }
 
@@ -46,12 +46,12 @@ impl Load {
     }
 }
 
-/// Times in a node, in µs.
+/// Time in a node, in µs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stay {
-    /// Of packets that came alone.
+    /// Packets that arrived alone.
     pub alone: Vec<f64>,
-    /// Of those that came several in one poll.
+    /// Packets that arrived together in one poll.
     pub batched: Vec<f64>,
 }
 
@@ -66,27 +66,27 @@ impl Stay {
     }
 }
 
-/// Has what comes to the anchor handled by another processor than the sender's, as a card's interrupts would have it: by the
-/// sender's, each packet would be through before the next is sent, and none would ever wait. A machine with one processor has no
-/// other way.
+/// Lets another processor than the sender's process packets that reach the anchor, as a network card's interrupts
+/// would. On the sender's processor, each packet would pass before the next one is sent, and packets would never queue.
+/// Has no effect on a machine with one processor.
 ///
 /// # Errors
-/// When the kernel does not steer packets.
+/// The kernel does not steer packets.
 pub(crate) fn steer(domain: &Domain) -> anyhow::Result<()> {
     if std::thread::available_parallelism().is_ok_and(|all| all.get() < 2) {
         return Ok(());
     }
     let name = domain.node("lma")?.name().unwrap_or_default();
     let steer = "echo 2 > /sys/class/net/outside/queues/rx-0/rps_cpus";
-    // Only there does /sys show the node's devices.
+    // Inside `ip netns exec`, where /sys shows the node's devices.
     must(std::process::Command::new("ip").args(["netns", "exec", name, "sh", "-c", steer]))?;
     Ok(())
 }
 
-/// Sends a load to the host over an access; the times in the anchor and in the access's gateway.
+/// Sends a load to the host over an access; returns the times in the anchor and in the access's gateway.
 ///
 /// # Errors
-/// When fewer than half of the packets pass, or the user wants to stop.
+/// At most half of the packets pass, or the user wants to stop.
 pub(crate) fn measure(
     stage: &Stage,
     domain: &Domain,

@@ -1,4 +1,4 @@
-//! Table 2: the hardware of the paper's testbed, what stands for it here, and whether the software would fit.
+//! Table 2: the hardware of the paper's testbed, our counterpart, and whether our software would fit.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::domain::{Domain, FIRST, SECOND};
 use crate::experiment::{DataTable, Line, Outcome, Stage, digits, header, row};
 use crate::memory;
 
-/// A node of the testbed: its row of the table, and the daemons that run on it here.
+/// A node of the testbed: its row in the table, and our daemons that run on it.
 struct Node {
     function: &'static str,
     paper: &'static str,
     memory: &'static str,
-    /// The same in MB where it is little, and a bar.
+    /// Its memory in MB, as a bar, if memory is scarce.
     fits_mb: Option<f64>,
     daemons: &'static [&'static str],
 }
 
-/// Those whose daemons are Segue's. A router of the paper has two gateways, one function of IEEE 802.21 and two service
+/// Nodes that run daemons of Segue. A router in the paper has two gateways, one IEEE 802.21 function and two service
 /// access points.
 const NODES: [Node; 2] = [
     Node {
@@ -36,20 +36,20 @@ const NODES: [Node; 2] = [
         daemons: &["lma"],
     },
 ];
-/// The nodes that run nothing of Segue's.
+/// Nodes without daemons of Segue.
 const STOCK: [[&str; 3]; 2] = [
     ["CN", "Intel P4 of 2.4 GHz, CentOS 6.5", "942 MB"],
     ["Client/MN", "Intel 3537, LMDE, two Wi-Fi dongles", "4 GB"],
 ];
 
-/// Memory of a node's daemons in MB.
+/// Memory that a node's daemons use, in MB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
-    /// Each daemon's own, together.
+    /// Sum of the memory that each daemon uses alone.
     own: f64,
-    /// The program's text and other files, once.
+    /// The program's code and other files, counted once.
     text: f64,
-    /// Maps in the kernel.
+    /// BPF maps in the kernel.
     maps: f64,
 }
 

@@ -1,10 +1,10 @@
-//! Table 4: what the evaluation shows, part by part, from the runs of the figures.
+//! Table 4: the main results of the evaluation, part by part, from the runs of the figures.
 
 use std::collections::BTreeMap;
 
 use crate::experiment::{Found, Line, Outcome};
 
-/// A part of the evaluation: its letter, what it is about, the paper's result, and the experiments that show it.
+/// A part of the evaluation: its letter, its subject, the paper's result, and the experiments that show it.
 struct Part {
     letter: &'static str,
     about: &'static str,
@@ -45,8 +45,8 @@ const PARTS: [Part; 5] = [
     },
 ];
 
-/// Sums up the figures' lines, by the names of their experiments. A verdict appears once on a page: in this table only if
-/// the figure ran just for it.
+/// Sums up the figures' lines, by experiment name. Each verdict appears once on a page: this table shows only those of
+/// figures that ran just for this table.
 pub(crate) fn outcome(found: &BTreeMap<&'static str, Found>) -> Outcome {
     let mut lines = Vec::new();
     for Part { letter, about, paper, shown_by } in PARTS {
