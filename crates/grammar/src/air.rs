@@ -1,4 +1,4 @@
-//! `[[cell]]` and `[[walk]]`, the same in test networks and scenarios: accesses of routers, and radios that attach to
+//! `[[cell]]` and `[[walk]]`, shared by test networks and scenarios: accesses of routers, and radios that attach to
 //! them.
 
 use segue_clock::{Span, Time};
@@ -12,30 +12,30 @@ use crate::network::{Address, End, EndAddress, PrefixText};
 use crate::source::{Mistake, Name};
 use crate::values::Duration;
 
-/// An access of a router: a separate link for each radio in it, with up from the radio.
+/// A router's access: a separate link for each attached radio; up is from the radio.
 pub type Cell = OverLink<Access>;
 
-/// What a cell is, beside the parameters of its links.
+/// The keys of a cell other than its link parameters.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Access {
     /// Unique among cells.
     pub name: Name,
     /// The access router.
     pub router: Name,
-    /// Radios without an address get one from this prefix.
+    /// Radios without configured addresses obtain one from this prefix.
     pub prefix: Option<Spanned<PrefixText>>,
-    /// The router's address on the air.
+    /// The router's address on each radio's link.
     pub gateway: Option<Spanned<Address>>,
 }
 
-/// The number in a cell's prefix of the first address that a radio gets.
+/// Number, within a cell's prefix, of the first address that a radio obtains.
 pub const FIRST_ADDRESS: u32 = 2;
 
 impl Access {
-    /// Checks its name, its prefix and its gateway.
+    /// Checks the name, the prefix and the gateway.
     ///
     /// # Errors
-    /// A name or a gateway that cannot be, or a prefix without an address for a radio.
+    /// The name or the gateway is invalid, or the prefix has no address for a radio.
     pub fn check(&self) -> Result<(), Mistake> {
         check_name(&self.name)?;
         let gateway = self.gateway.as_ref();
@@ -51,33 +51,33 @@ impl Access {
     }
 }
 
-/// A radio, and where it goes.
+/// A radio, and the cells that it visits.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Walk {
     /// The node and the name of its radio.
     pub node: Spanned<End>,
-    /// Cells along its way; a single one if it stays there, none if it attaches to nothing by itself.
+    /// The cells in order: a single one if it stays there, none if it does not attach by itself.
     pub cells: Spanned<Vec<Name>>,
-    /// Addresses that it keeps; without, it gets one in each cell.
+    /// Addresses that it keeps; without any, it obtains one in each cell.
     #[serde(default)]
     pub addresses: Vec<Spanned<EndAddress>>,
     /// When it attaches to the first cell.
     pub begin: Option<Spanned<Duration>>,
     /// Time from one handover to the next.
     pub period: Option<Duration>,
-    /// Time from its beginning to the first handover; by default the period.
+    /// Time from the beginning to the first handover; the period by default.
     pub first: Option<Duration>,
-    /// How long it is attached to both cells.
+    /// How long it is attached to both cells during a handover.
     pub overlap: Option<Duration>,
-    /// How long it is attached to neither.
+    /// How long it is attached to neither during a handover.
     pub gap: Option<Duration>,
-    /// How long before it leaves a cell both ends learn of it.
+    /// How long before it leaves a cell both ends are notified.
     pub notice: Option<Duration>,
-    /// It walks back from the last cell.
+    /// At the last cell, it turns back instead of starting again.
     pub back_and_forth: Option<bool>,
-    /// Of this many hosts that take turns … …
+    /// Number of hosts that take turns.
     pub turns: Option<u32>,
-    /// … it is this one, from 0.
+    /// Position of this host among them, from 0.
     pub turn: Option<u32>,
 }
 
@@ -88,19 +88,19 @@ impl Walk {
         self.node.get_ref().interface.as_deref().unwrap_or("radio")
     }
 
-    /// What the radio is called: `NODE:INTERFACE`.
+    /// The name of the radio: `NODE:INTERFACE`.
     #[must_use]
     pub fn radio(&self) -> String {
         format!("{}:{}", self.node.get_ref().node, self.interface())
     }
 
-    /// How many cells the radio can be attached to at a time: two if it has an overlap.
+    /// Number of cells that the radio can be attached to at the same time: two with an overlap, else one.
     #[must_use]
     pub fn at_once(&self) -> u32 {
         if self.overlap.is_some_and(|Duration(overlap)| overlap > Span::ZERO) { 2 } else { 1 }
     }
 
-    /// A key that says how it goes from cell to cell. An overlap also says that it can be in two cells at a time.
+    /// The first key that only applies to handovers, if one is set. An overlap also implies two cells at a time.
     fn of_handovers(&self) -> Option<&'static str> {
         let keys = [
             ("first", self.first.is_some()),
@@ -113,11 +113,12 @@ impl Walk {
         keys.into_iter().find_map(|(key, written)| written.then_some(key))
     }
 
-    /// The way through its cells, which are given in their order, with as many handovers as there can be; `None` if it
-    /// goes through at most one. Its times count from `start`.
+    /// The walk through `cells`, in order, with as many handovers as possible; `None` if it visits at most one cell.
+    /// Times count from `start`.
     ///
     /// # Errors
-    /// Several cells, or a word on handovers, without a period, a turn that does not exist, or times that make no walk.
+    /// There are several cells, or a key about handovers, without a period; the turn does not exist; or the times make
+    /// no valid walk.
     pub fn way<C: Copy + PartialEq>(
         &self,
         cells: Vec<C>,

@@ -9,9 +9,9 @@ use toml::de::{DeTable, Deserializer};
 use crate::keepalive::complete;
 use crate::source::{hint, key_at, printable};
 
-/// What a file is read into.
+/// A configuration that can be read from a file.
 pub trait Config: DeserializeOwned {
-    /// Whether it has tables `path.NAME`, which are completed.
+    /// True if the file has tables `path.NAME` that must be completed from others.
     const PATHS: bool = false;
 }
 
@@ -33,7 +33,7 @@ pub fn parse<T: Config>(text: &str, name: &str) -> anyhow::Result<T> {
         let place = error.span().map(|span| span.start.min(text.len()));
         let line = text[..place.unwrap_or(0)].matches('\n').count() + 1;
         let message = in_numbers(&error.message().trim_end().replace('\n', ", "));
-        // The library names keys that it does not know, but not those whose value is wrong.
+        // The library names unknown keys in its messages, but not the keys of wrong values.
         let file = DeTable::parse(text).ok().filter(|_| !message.starts_with("unknown field"));
         let key = file.zip(place).and_then(|(file, place)| key_at(file.get_ref(), place));
         let key = key.map_or_else(String::new, |key| format!("{key}: "));
@@ -42,7 +42,7 @@ pub fn parse<T: Config>(text: &str, name: &str) -> anyhow::Result<T> {
     })
 }
 
-/// The known key that one resembles which the library does not know, if there is one.
+/// A suggestion: the known key that resembles the unknown one in the message, if any.
 fn meant(message: &str) -> String {
     let mut words = message.split('`').skip(1).step_by(2);
     let Some(unknown) = words.next().filter(|_| message.starts_with("unknown field")) else {
@@ -52,7 +52,7 @@ fn meant(message: &str) -> String {
     Some(hint(unknown, &known)).filter(|hint| hint.contains("did you mean")).unwrap_or_default()
 }
 
-/// Replaces the type that the library names in a message by the range of a number.
+/// Replaces the type in the library's message by its range of numbers.
 fn in_numbers(message: &str) -> String {
     let ranges = [
         ("expected u8", u64::from(u8::MAX)),

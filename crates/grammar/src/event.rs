@@ -1,5 +1,5 @@
-//! `[[event]]`: what happens at preset times, read and checked in the same way in test networks and scenarios. Which
-//! kinds there are differs.
+//! `[[event]]`: changes at preset times, read and checked alike in test networks and scenarios. The kinds of events
+//! differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +12,24 @@ use crate::network::Ways;
 use crate::source::{Mistake, Name, hint};
 use crate::values::Duration;
 
-/// The keys of a kind of events.
+/// The keys of one kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventKeys {
-    /// The key that makes an event one of this kind; its value names what it happens to.
+    /// The key that identifies the kind; its value names the affected object.
     pub name: &'static str,
-    /// The other keys that it takes.
+    /// Further keys that this kind accepts.
     pub with: &'static [&'static str],
 }
 
-/// A link is cut, and mended after a while if one is given.
+/// Cuts a link, and restores it after a while if `for` is given.
 pub const CUT: EventKeys = EventKeys { name: "cut", with: &["way", "for"] };
-/// A link is mended.
+/// Restores a link.
 pub const MEND: EventKeys = EventKeys { name: "mend", with: &["way"] };
-/// A link stalls.
+/// Stalls a link.
 pub const STALL: EventKeys = EventKeys { name: "stall", with: &["way", "for"] };
-/// A radio attaches to a cell.
+/// Attaches a radio to a cell.
 pub const ATTACH: EventKeys = EventKeys { name: "attach", with: &["cell"] };
-/// A radio leaves a cell.
+/// Detaches a radio from a cell.
 pub const DETACH: EventKeys = EventKeys { name: "detach", with: &["cell"] };
 
 impl EventKeys {
@@ -38,7 +38,7 @@ impl EventKeys {
     }
 }
 
-/// An event as written.
+/// An event as written in the file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub struct Event {
@@ -49,27 +49,27 @@ impl Event {
     /// The value of a key.
     ///
     /// # Errors
-    /// It does not fit.
+    /// The value has the wrong type.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Mistake> {
         let Some(value) = self.keys.get_ref().get(key) else { return Ok(None) };
         let read = T::deserialize(value.get_ref().clone());
         read.map(Some).map_err(|error| Mistake::refused(value, &error))
     }
 
-    /// The value of a key with its place.
+    /// The value of a key with its place in the file.
     ///
     /// # Errors
-    /// It does not fit.
+    /// The value has the wrong type.
     pub fn placed<T: DeserializeOwned>(&self, key: &str) -> Result<Option<Spanned<T>>, Mistake> {
         let place = self.keys.get_ref().get(key).map(Spanned::span);
         Ok(self.get(key)?.zip(place).map(|(value, place)| Spanned::new(place, value)))
     }
 
-    /// Which of these kinds it is, by its number in the list; when; and what it happens to. Keys of other kinds would be
-    /// ignored silently: they are refused.
+    /// The kind of this event (an index into `kinds`), its time, and the affected object. Refuses keys of other kinds,
+    /// which would otherwise be ignored silently.
     ///
     /// # Errors
-    /// An unknown key, a missing one, or one that is for another kind.
+    /// A key is unknown, missing, or belongs to another kind.
     pub fn read(&self, kinds: &[EventKeys]) -> Result<(usize, Spanned<Duration>, Name), Mistake> {
         let keys = self.keys.get_ref();
         let mut known = vec!["at"];
@@ -98,18 +98,18 @@ impl Event {
         Ok((number, at, name))
     }
 
-    /// Which directions of a link it is for.
+    /// The affected directions of a link.
     ///
     /// # Errors
-    /// A word that is no direction.
+    /// The value is not a direction.
     pub fn ways(&self) -> Result<Ways, Mistake> {
         Ok(self.get("way")?.unwrap_or_default())
     }
 
-    /// How long it lasts, if that is said.
+    /// The duration, if given.
     ///
     /// # Errors
-    /// Not a time.
+    /// The value is not a duration.
     pub fn lasting(&self) -> Result<Option<Span>, Mistake> {
         Ok(self.get("for")?.map(|Duration(lasting)| lasting))
     }
@@ -117,7 +117,7 @@ impl Event {
     /// How long the link with this name stalls.
     ///
     /// # Errors
-    /// It is not said, or is not a time.
+    /// The value is missing, or not a duration.
     pub fn stalled(&self, link: &Name) -> Result<Span, Mistake> {
         self.lasting()?.ok_or_else(|| Mistake::of(link, "a stall needs for, its length"))
     }
@@ -125,7 +125,7 @@ impl Event {
     /// The cell that this radio attaches to or leaves.
     ///
     /// # Errors
-    /// It is not said, or is not text.
+    /// The value is missing, or not a string.
     pub fn cell(&self, radio: &Name) -> Result<Name, Mistake> {
         self.placed("cell")?.ok_or_else(|| Mistake::of(radio, "which cell?"))
     }

@@ -1,6 +1,6 @@
-//! Values written as text in files.
+//! Values that files contain as strings.
 
-/// Reads a value from a TOML string by `parse`, with its error in the file's terms.
+/// Implements `Deserialize` for a type by parsing a TOML string with `parse`; errors use the file's terms.
 #[macro_export]
 macro_rules! from_text {
     ($type:ty, $parse:expr) => {

@@ -1,4 +1,4 @@
-//! The keys of `[keepalive]` and `[path.NAME.keepalive]`: how a path is probed, or the way to a peer without a path.
+//! The keys of `[keepalive]` and `[path.NAME.keepalive]`: how to probe a path, or a peer without a path.
 
 use anyhow::bail;
 use segue_clock::Span;
@@ -12,35 +12,35 @@ use toml::de::{DeTable, DeValue};
 use crate::part::inherit;
 use crate::values::{Duration, Ratio};
 
-/// Default for riding on data if the file does not say. With fixed K and T_KA, riding slows
-/// detection on a path without data; if data decide, it slows nothing.
+/// Default of `rides`. With a fixed K and T_KA, riding slows detection on a path without data; with adaptive probing,
+/// it slows nothing.
 const RIDES_FIXED: bool = false;
 const RIDES_ADAPTIVE: bool = true;
-/// The shortest period that an anchor accepts.
+/// Shortest period that an anchor accepts.
 const SHORTEST: Span = Span::from_millis(5);
-/// The longest that an anchor accepts.
+/// Longest time constant that an anchor accepts.
 const LONGEST_TAU: Span = Span::from_secs(3_600);
-/// A probe states whole milliseconds in 16 bits.
+/// Longest period: a probe states it in whole milliseconds with 16 bits.
 const LONGEST: Span = Span::from_millis(65_535);
 
-/// How a path is probed. Either K and the period follow targets continuously, or they are planned
-/// once from targets, or they are given.
+/// How to probe a path. K and the period either follow targets continuously, are planned once from targets, or are
+/// given.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeepaliveKeys {
-    /// Whether the path is probed, true.
+    /// Probe the path, true.
     enabled: Option<bool>,
-    /// Who measures, `both`.
+    /// The ends that measure, `both`.
     mode: Option<ModeKey>,
     /// Probes ride on data.
     rides: Option<bool>,
-    /// Detection follows the use of a path; true unless `k`, `period` or `responsiveness` is given.
+    /// Detection adapts to the use of a path; true unless `k`, `period` or `responsiveness` is given.
     adaptive: Option<bool>,
-    /// Mean time to notice a silent outage of a path without data, 2.5 s.
+    /// Mean time to detect a silent outage of a path without data, 2.5 s.
     idle_responsiveness: Option<Duration>,
-    /// Most probes per second, 50.
+    /// Maximum number of probes per second, 50.
     probe_budget: Option<f64>,
-    /// Mean time to notice a silent outage (T_Ravg), 500 ms.
+    /// Mean time to detect a silent outage (T_Ravg), 500 ms.
     responsiveness: Option<Duration>,
     /// Mean time between false alarms (T_fp), 10⁵ s.
     false_positive_interval: Option<Duration>,
@@ -48,27 +48,27 @@ pub struct KeepaliveKeys {
     rtt: Option<Duration>,
     /// Loss in each direction to plan for, 2 %.
     loss: Option<Ratio>,
-    /// K, in place of a plan; needs `period`.
+    /// K, instead of a plan; needs `period`.
     k: Option<u8>,
-    /// T_KA, in place of a plan; needs `k`.
+    /// T_KA, instead of a plan; needs `k`.
     period: Option<Duration>,
     /// Time constants of the averages, `["1s", "10s"]`.
     tau: Option<Vec<Duration>>,
-    /// Time constant of the first average for samples that are worse than it; needs `tau_fall`.
+    /// Time constant of the first average for samples that are worse than the average; needs `tau_fall`.
     tau_rise: Option<Duration>,
-    /// And for better ones; needs `tau_rise`.
+    /// Time constant of the first average for better samples; needs `tau_rise`.
     tau_fall: Option<Duration>,
-    /// Probes of a loss interval (N), 10.
+    /// Number of probes in a loss interval (N), 10.
     loss_interval: Option<u32>,
 }
 
-/// How the way to a peer is probed that has no path: planned once from targets, or as given.
+/// How to probe a peer without a path: planned once from targets, or given.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerKeepaliveKeys {
-    /// Whether it is probed.
+    /// Probe the peer.
     enabled: Option<bool>,
-    /// Mean time to notice a silent outage (T_Ravg), 500 ms.
+    /// Mean time to detect a silent outage (T_Ravg), 500 ms.
     responsiveness: Option<Duration>,
     /// Mean time between false alarms (T_fp), 10⁵ s.
     false_positive_interval: Option<Duration>,
@@ -76,18 +76,18 @@ pub struct PeerKeepaliveKeys {
     rtt: Option<Duration>,
     /// Loss in each direction to plan for, 2 %.
     loss: Option<Ratio>,
-    /// K, in place of a plan; needs `period`.
+    /// K, instead of a plan; needs `period`.
     k: Option<u8>,
-    /// T_KA, in place of a plan; needs `k`.
+    /// T_KA, instead of a plan; needs `k`.
     period: Option<Duration>,
     /// Time constants of the averages, `["1s", "10s"]`.
     tau: Option<Vec<Duration>>,
-    /// Probes of a loss interval (N), 10.
+    /// Number of probes in a loss interval (N), 10.
     loss_interval: Option<u32>,
 }
 
 impl PeerKeepaliveKeys {
-    /// How it is probed; `None`: not at all. `usual` says whether it is probed where the keys do not say so.
+    /// Validates the keys; `None` if the peer is not probed. `usual` is the default of `enabled` without a table.
     ///
     /// # Errors
     /// The first invalid key.
@@ -115,7 +115,7 @@ impl PeerKeepaliveKeys {
     }
 }
 
-/// Who measures.
+/// The ends that measure.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ModeKey {
@@ -125,18 +125,18 @@ enum ModeKey {
     RoundTripLoss,
 }
 
-/// How a path is probed, validated.
+/// Probing of a path, validated.
 pub struct Probed {
-    /// Initial K and T_KA, and everything else.
+    /// Initial K and T_KA, and all other settings.
     pub keepalive: Keepalive,
-    /// Whether the path is probed.
+    /// True if the path is probed.
     pub enabled: bool,
-    /// What K and T_KA follow.
+    /// The targets that K and T_KA follow; `None` if they are fixed.
     pub adaptive: Option<Aims>,
 }
 
-/// Completes each `path.NAME.keepalive` of a host's table from its `keepalive`. A path's own K and period count more than
-/// `adaptive` of `keepalive`.
+/// Completes each `path.NAME.keepalive` in a host's table from the host's `keepalive`. If a path sets `k` or `period`,
+/// it does not inherit `adaptive`.
 pub fn complete(host: &mut DeTable<'_>) {
     let Some(DeValue::Table(base)) = host.get_mut("keepalive").map(Spanned::get_mut) else {
         return;
@@ -158,12 +158,12 @@ pub fn complete(host: &mut DeTable<'_>) {
 }
 
 impl KeepaliveKeys {
-    /// Whether these keys explicitly ask for rides.
+    /// True if these keys explicitly enable riding.
     pub fn asks_for_rides(&self) -> bool {
         self.rides == Some(true)
     }
 
-    /// How a path with these keys is probed.
+    /// Validates the keys.
     pub fn validate(&self) -> anyhow::Result<Probed> {
         if self.adaptive == Some(true) && (self.k.is_some() || self.period.is_some()) {
             bail!(

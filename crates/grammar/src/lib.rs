@@ -1,7 +1,7 @@
-//! What files are written in, whether they configure a daemon, a scenario or a lab: TOML with values
-//! that carry their units ([`Duration`], [`Ratio`]), nodes, links and radio ([`Node`], [`Link`], [`link`], [`Cell`],
-//! [`Walk`]), what happens ([`Event`]), and how paths are probed and flows move ([`KeepaliveKeys`], [`PathKeys`], [`PeerKeepaliveKeys`], [`SteeringKeys`]). Every error is one
-//! line with file, line and key.
+//! The language of configuration, scenario and lab files: TOML with values that carry their units ([`Duration`],
+//! [`Ratio`]). Contains the shared tables: nodes, links and radio ([`Node`], [`Link`], [`link`], [`Cell`], [`Walk`]),
+//! events ([`Event`]), and probing and steering ([`KeepaliveKeys`], [`PathKeys`], [`PeerKeepaliveKeys`],
+//! [`SteeringKeys`]). Every error is one line with file, line and key.
 
 #![forbid(unsafe_code)]
 

@@ -16,7 +16,7 @@ use crate::part::{Part, inherit, pick, value};
 use crate::source::{Mistake, Name};
 use crate::values::{Duration, Ratio};
 
-/// Parameters of a link or of one direction.
+/// Parameters of a link, or of one of its directions.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Way {
@@ -24,36 +24,36 @@ pub struct Way {
     pub delay: Option<Duration>,
     /// Variation of the delay.
     pub jitter: Option<JitterText>,
-    /// Whether packets may overtake each other.
+    /// Packets may overtake each other.
     pub reordering: Option<bool>,
     /// Serialisation rate.
     pub rate: Option<Rate>,
-    /// Bound of the queue.
+    /// Maximum length of the queue.
     pub queue: Option<QueueText>,
     /// The loss process.
     pub loss: Option<LossText>,
-    /// Drops everything.
+    /// Drops all packets.
     pub silent: Option<bool>,
-    /// Changes with time.
+    /// Changes over time.
     pub profile: Option<Vec<Step>>,
     /// Time after which the profile repeats.
     pub period: Option<Duration>,
 }
 
-/// A table with the parameters of a link: those for both directions, and in `up` and `down` those that differ.
+/// A table with link parameters: those for both directions, and overrides in `up` and `down`.
 #[derive(Clone, Debug)]
 pub struct OverLink<T> {
-    /// Its other keys.
+    /// The other keys of the table.
     pub own: T,
-    /// Up and down; `None` if it says nothing of its link.
+    /// Parameters up and down; `None` if the table contains no link parameters.
     pub ways: Option<[Way; 2]>,
 }
 
 impl<T> OverLink<T> {
-    /// Up and down of the link with this name. `read` reads files of recorded losses.
+    /// The specifications, up and down, of the link with this name. `read` reads files of recorded losses.
     ///
     /// # Errors
-    /// The error of `read`, or parameters that make no link.
+    /// The error of `read`, or parameters that no link can have.
     pub fn specs(
         &self,
         name: &Name,
@@ -87,7 +87,7 @@ impl<T: Part> Part for OverLink<T> {
             }
             value::<Way>(way)
         };
-        // What both directions override is read for its mistakes.
+        // Parameters that both directions override are read too, to find errors in them.
         read(None)?;
         let [up, down] = ways;
         let ways = [read(up)?, read(down)?];
@@ -95,7 +95,7 @@ impl<T: Part> Part for OverLink<T> {
     }
 }
 
-/// A change in a profile.
+/// One step of a profile.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
@@ -106,18 +106,18 @@ pub struct Step {
     silent: Option<bool>,
 }
 
-/// Variation of the delay, as written.
+/// Variation of the delay, as written in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct JitterText(Jitter);
 
-/// A queue's bound, as written.
+/// Maximum length of a queue, as written in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueText(Queue);
 
-/// A loss process, as written.
+/// A loss process, as written in the file.
 #[derive(Clone, Debug)]
 pub enum LossText {
-    /// Fully specified.
+    /// Completely specified.
     Process(Loss),
     /// Recorded in this file, not loaded yet.
     File(String),
@@ -128,7 +128,7 @@ pub enum LossText {
 pub struct Rate(pub Option<u64>);
 
 impl Way {
-    /// Replaces files of losses by their content.
+    /// Replaces files of losses by their contents.
     ///
     /// # Errors
     /// The error of `read`.
@@ -142,8 +142,8 @@ impl Way {
         Ok(self)
     }
 
-    /// The direction of a link. Without a `queue`, at most 100 packets wait. A file of losses that
-    /// was not [loaded](Self::load) becomes an empty trace, which no link accepts.
+    /// One direction of a link. Without `queue`, at most 100 packets wait. A loss file that was not
+    /// [loaded](Self::load) becomes an empty trace, which no link accepts.
     #[must_use]
     pub fn spec(self) -> LinkSpec {
         let steps = self.profile.unwrap_or_default().into_iter();
@@ -197,7 +197,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-// Written by hand: untagged enums would hide what exactly is wrong in a value.
+// Written by hand: the errors of untagged enums do not name the wrong part of a value.
 
 struct JitterVisitor;
 

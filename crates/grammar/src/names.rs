@@ -1,4 +1,4 @@
-//! What names and addresses can be, in test networks and scenarios.
+//! Valid names and addresses in test networks and scenarios.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,10 +6,10 @@ use toml::Spanned;
 
 use crate::source::{Mistake, Name};
 
-/// Checks a name, which is a part of dotted keys, of columns, and of names that the kernel has.
+/// Checks a name. Names become parts of dotted keys, of column names, and of kernel names.
 ///
 /// # Errors
-/// It is empty, or has a character that no name has.
+/// The name is empty, or has a character other than letters, digits, `-` and `_`.
 pub fn check_name(name: &Name) -> Result<(), Mistake> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.get_ref().is_empty() || !name.get_ref().chars().all(fits) {
@@ -19,10 +19,10 @@ pub fn check_name(name: &Name) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Checks the address of a node, which stands at this place.
+/// Checks the address of a node; `place` is where the file states it.
 ///
 /// # Errors
-/// One that no node can have.
+/// No node can have this address.
 pub fn check_address<T>(address: IpAddr, place: &Spanned<T>) -> Result<(), Mistake> {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     if broadcast || address.is_unspecified() || address.is_multicast() || address.is_loopback() {

@@ -1,5 +1,5 @@
-//! `[[node]]` and `[[link]]`, the same in test networks and scenarios. What only one of the two can do, the other
-//! refuses.
+//! `[[node]]` and `[[link]]`, shared by test networks and scenarios. Each of the two refuses the keys that it does not
+//! support.
 
 use std::net::IpAddr;
 
@@ -16,13 +16,13 @@ use crate::source::{Mistake, Name};
 pub struct Node {
     /// Unique among nodes.
     pub name: Name,
-    /// Reached over any of its interfaces; in scenarios only.
+    /// Addresses reachable over any interface; in scenarios only.
     #[serde(default)]
     pub addresses: Vec<Spanned<Address>>,
-    /// Carries packets for others.
+    /// Forwards packets for others.
     #[serde(default, alias = "router")]
     pub transit: bool,
-    /// Where it sends what; in test networks only.
+    /// Routes of the node; in test networks only.
     #[serde(default)]
     pub routes: Vec<Spanned<RouteText>>,
 }
@@ -30,27 +30,27 @@ pub struct Node {
 /// A link between two nodes; up is from the first to the second.
 pub type Link = OverLink<Ends>;
 
-/// What a link is, beside its parameters.
+/// The keys of a link other than its parameters.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ends {
     /// Unique among links.
     pub name: Name,
-    /// `node` or `node:interface`; an interface without a name has the link's.
+    /// `node` or `node:interface`; by default, the interface has the name of the link.
     pub ends: [Spanned<End>; 2],
-    /// Addresses of the first end and of the second, reached only over this link.
+    /// Addresses of the first and of the second end, reachable only over this link.
     #[serde(default)]
     pub addresses: [Vec<Spanned<EndAddress>>; 2],
-    /// Both ends notice when it is cut or mended.
+    /// Both ends detect when the link is cut or restored.
     pub senses: Option<Spanned<bool>>,
-    /// Of losses and jitter; in test networks only.
+    /// Seed of losses and jitter; in test networks only.
     pub seed: Option<Spanned<u64>>,
 }
 
 impl Ends {
-    /// Checks its name, its ends and their addresses.
+    /// Checks the name, the ends and their addresses.
     ///
     /// # Errors
-    /// A name or an address that cannot be, or both ends at one node.
+    /// The name or an address is invalid, or both ends are at the same node.
     pub fn check(&self) -> Result<(), Mistake> {
         check_name(&self.name)?;
         let [first, second] = &self.ends;
@@ -62,14 +62,14 @@ impl Ends {
         addresses.try_for_each(|written| check_address(written.get_ref().address, written))
     }
 
-    /// Whether its ends notice when it is cut or mended.
+    /// True if the ends detect when the link is cut or restored.
     #[must_use]
     pub fn senses(&self) -> bool {
         self.senses.as_ref().is_some_and(|senses| *senses.get_ref())
     }
 }
 
-/// Which directions of a link.
+/// Directions of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ways {
@@ -77,13 +77,13 @@ pub enum Ways {
     Up,
     /// From the second end to the first.
     Down,
-    /// Either.
+    /// Both directions.
     #[default]
     Both,
 }
 
 impl Ways {
-    /// Those of a link's two directions, up before down.
+    /// Selects from the values of a link's two directions, up before down.
     pub fn of<T: Copy>(self, [up, down]: [T; 2]) -> impl Iterator<Item = T> {
         let ways = [(self != Ways::Down).then_some(up), (self != Ways::Up).then_some(down)];
         ways.into_iter().flatten()
@@ -94,16 +94,16 @@ impl Ways {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub IpAddr);
 
-/// Addresses with the same first bits, or one address.
+/// A prefix, or one address.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefixText(pub Prefix);
 
-/// The address of a link's end, in test networks with the length of its prefix.
+/// The address of a link's end; in test networks, with the length of the link's prefix.
 #[derive(Clone, Copy, Debug)]
 pub struct EndAddress {
     /// The address.
     pub address: IpAddr,
-    /// How many of its first bits the other end has too.
+    /// Length in bits of the prefix that both ends share.
     pub length: Option<u8>,
 }
 
@@ -116,14 +116,14 @@ pub struct End {
     pub interface: Option<String>,
 }
 
-/// Where a node of a test network sends some packets.
+/// A route of a node in a test network.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteText {
-    /// Which.
+    /// The destination.
     pub destination: Prefix,
     /// The next hop.
     pub gateway: IpAddr,
-    /// Of several, the one with the least.
+    /// The route with the lowest metric wins.
     pub metric: Option<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! Tables as structs. Several structs may share the keys of one table, as by serde's `flatten`; but values keep the
-//! places where they were written, and one table may be completed from another before it is read.
+//! Reads tables as structs. Several structs may share the keys of one table, as with serde's `flatten`; but values keep
+//! their places in the file, and one table may be completed from another before it is read.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::source::{Mistake, hint};
 
-/// A table, or some of its keys.
+/// A table, or a part of its keys.
 pub trait Part: Sized {
     /// The keys.
     fn keys() -> Vec<&'static str>;
 
-    /// Takes these keys out of a table and reads them.
+    /// Removes these keys from a table and reads them.
     ///
     /// # Errors
-    /// A value that does not fit, or a key that is missing.
+    /// A value has the wrong type, or a key is missing.
     fn take(table: &mut Spanned<DeTable<'_>>) -> Result<Self, Mistake>;
 }
 
 impl<T: DeserializeOwned> Part for T {
     fn keys() -> Vec<&'static str> {
         let mut keys: &[&str] = &[];
-        // It ends as soon as the struct has named its fields.
+        // Ends as soon as the struct has named its fields.
         let _ = T::deserialize(Fields(&mut keys));
         keys.to_vec()
     }
@@ -40,7 +40,7 @@ impl<T: DeserializeOwned> Part for T {
 /// Reads a value.
 ///
 /// # Errors
-/// It does not fit.
+/// The value has the wrong type.
 pub fn value<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, Mistake> {
     T::deserialize(ValueDeserializer::from(value)).map_err(|error| Mistake::read(&error))
 }
@@ -48,9 +48,9 @@ pub fn value<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, Mist
 /// Reads a list of tables.
 ///
 /// # Errors
-/// A value that does not fit, or a key that is missing or unknown.
+/// A value has the wrong type, or a key is missing or unknown.
 pub fn tables<T: Part>(list: Spanned<DeValue<'_>>) -> Result<Vec<T>, Mistake> {
-    // Of anything else, this says what is wrong.
+    // Reports anything other than a list of tables.
     value::<Vec<BTreeMap<String, IgnoredAny>>>(list.clone())?;
     let DeValue::Array(list) = list.into_inner() else { return Ok(Vec::new()) };
     let tables = list.into_iter().filter_map(|value| match (value.span(), value.into_inner()) {
@@ -65,10 +65,10 @@ pub fn tables<T: Part>(list: Spanned<DeValue<'_>>) -> Result<Vec<T>, Mistake> {
     tables.map(read).collect()
 }
 
-/// Refuses other keys than these.
+/// Refuses keys other than these.
 ///
 /// # Errors
-/// The first other key.
+/// The first unknown key.
 pub fn known(table: &DeTable<'_>, keys: &[&str]) -> Result<(), Mistake> {
     match table.keys().find(|key| !keys.contains(&key.get_ref().as_ref())) {
         Some(key) => Err(Mistake::of(key, format!("unknown key{}", hint(key.get_ref(), keys)))),
@@ -76,12 +76,12 @@ pub fn known(table: &DeTable<'_>, keys: &[&str]) -> Result<(), Mistake> {
     }
 }
 
-/// Takes some keys out of a table.
+/// Moves some keys of a table to a new one.
 pub(crate) fn pick<'a>(table: &mut DeTable<'a>, keys: &[&str]) -> DeTable<'a> {
     keys.iter().filter_map(|key| table.remove_entry(*key)).collect()
 }
 
-/// Completes a table from another.
+/// Completes a table with the missing keys of another.
 pub(crate) fn inherit<'a>(table: &mut DeTable<'a>, other: &DeTable<'a>) {
     for (key, value) in other {
         if !table.contains_key(key) {
@@ -90,7 +90,7 @@ pub(crate) fn inherit<'a>(table: &mut DeTable<'a>, other: &DeTable<'a>) {
     }
 }
 
-/// Takes the names of a struct's fields in place of reading it.
+/// A deserializer that records the names of a struct's fields and reads nothing.
 struct Fields<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Fields<'_> {

@@ -1,4 +1,4 @@
-//! The keys of `[path.NAME]` and `[steering]`: what paths are like and how flows move over them.
+//! The keys of `[path.NAME]` and `[steering]`: properties of paths, and how flows move between them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,20 +12,20 @@ use serde::Deserialize;
 use crate::keepalive::KeepaliveKeys;
 use crate::values::Duration;
 
-/// One interface.
+/// Keys of one interface.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathKeys {
-    /// As in `[keepalive]`, completed from there.
+    /// As in `[keepalive]`, whose keys are the defaults.
     #[serde(default)]
     pub keepalive: KeepaliveKeys,
-    /// Form of the packets, `segue` or `upmt`.
+    /// Packet format, `segue` or `upmt`.
     encapsulation: Option<EncapsulationKey>,
     /// Relative price per byte, 0.
     price: Option<f64>,
     /// Added to the path's score, 0.
     preference: Option<f64>,
-    /// Outer source address, one of the interface's; chosen as the kernel does.
+    /// Outer source address, one of the interface's; by default, the kernel chooses.
     source: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl PathKeys {
     }
 }
 
-/// Form of a path's packets.
+/// Packet format of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum EncapsulationKey {
@@ -56,29 +56,29 @@ enum EncapsulationKey {
     Upmt,
 }
 
-/// How flows move.
+/// How flows move between paths.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SteeringKeys {
-    /// Lead in score points that a better path needs, 5.
+    /// Advantage in score points that a better path needs, 5.
     margin: Option<f64>,
-    /// How long the lead must last; four probe periods, at most 500 ms.
+    /// How long the advantage must last; four probe periods, at most 500 ms.
     hold: Option<Duration>,
 }
 
-/// How paths are probed and flows move, validated.
+/// Settings of paths and steering, validated.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    /// Paths without settings of their own.
+    /// Settings of paths without a table.
     pub path: PathConfig,
-    /// The others, by the name of their interface.
+    /// Settings of other paths, by interface name.
     pub paths: BTreeMap<String, PathConfig>,
     /// How flows move.
     pub steering: segue_steering::Config,
 }
 
 impl Paths {
-    /// Checks the keys; `user` says whether the user-space datapath is used.
+    /// Validates the keys; `user` is true for the user-space datapath.
     ///
     /// # Errors
     /// The first invalid key.
@@ -123,7 +123,7 @@ impl Paths {
 }
 
 impl SteeringKeys {
-    /// How flows move by choice, where the shortest period of probes is this.
+    /// Validates the keys; `shortest` is the shortest probe period.
     ///
     /// # Errors
     /// The first invalid key.

@@ -1,4 +1,4 @@
-//! Words of Proxy Mobile IPv6 in the files of its daemons and in scenarios.
+//! Proxy Mobile IPv6 keys that its daemons' files and scenarios share.
 
 use anyhow::{Context, bail};
 use segue_pmip::{Rated, Schedule, Worth};
@@ -8,25 +8,25 @@ use serde::Deserialize;
 
 use crate::PrefixText;
 
-/// How flows are placed.
+/// How an anchor assigns flows to interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScheduleKey {
-    /// To the interface whose prefix they have.
+    /// To the interface that holds the flow's prefix.
     Static,
-    /// By their addresses, ports and protocol.
+    /// By a hash of addresses, ports and protocol.
     Hash,
-    /// By chance.
+    /// At random.
     Random,
     /// To the interface with the fewest flows.
     LeastLoaded,
-    /// To the cheapest interface; of equals to the one that is preferred most.
+    /// To the cheapest interface; among equally cheap ones, to the most preferred.
     Preferred,
     /// To the interface that serves the flow's class best.
     Quality,
 }
 
-/// Kinds of accesses.
+/// Access technologies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TechnologyKey {
@@ -48,25 +48,25 @@ pub enum TechnologyKey {
     EUtran,
 }
 
-/// What accesses are worth to an anchor.
+/// The price and the preference of accesses, for an anchor.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorthKeys {
-    /// Their kind; any.
+    /// Technology of the accesses; any.
     technology: Option<TechnologyKey>,
-    /// The address of their gateway, or a prefix of several; any.
+    /// Address of their gateway, or a prefix that covers several gateways; any.
     gateway: Option<PrefixText>,
     /// Relative price per byte, 0.
     price: Option<f64>,
-    /// Points of their own, 0.
+    /// Score points of the access, 0.
     preference: Option<f64>,
 }
 
 impl WorthKeys {
-    /// What they mean to an anchor with this schedule.
+    /// Validates the entries for an anchor with this schedule.
     ///
     /// # Errors
-    /// They do not count with it, or it needs some; or the first invalid one.
+    /// The schedule ignores such entries, or requires one that is missing; or an entry is invalid.
     pub fn all(keys: Vec<WorthKeys>, schedule: ScheduleKey) -> anyhow::Result<Vec<Rated>> {
         match (schedule, keys.is_empty()) {
             (ScheduleKey::Preferred, true) => {
@@ -80,10 +80,10 @@ impl WorthKeys {
         keys.into_iter().map(|keys| keys.validate().context("[[access]]")).collect()
     }
 
-    /// What it means to an anchor.
+    /// Validates the entry.
     ///
     /// # Errors
-    /// A price below zero, or no number.
+    /// The price is negative, or a value is not a number.
     pub fn validate(self) -> anyhow::Result<Rated> {
         let (price, preference) = (self.price.unwrap_or(0.0), self.preference.unwrap_or(0.0));
         if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
@@ -97,24 +97,24 @@ impl WorthKeys {
     }
 }
 
-/// How a host came to an access (Handoff Indicator).
+/// How a host attached to an access (Handoff Indicator).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandoffKey {
-    /// It is another interface of the host than those that are elsewhere.
+    /// Attachment over a new interface.
     NewInterface,
-    /// The host moves from one interface to another.
+    /// Handoff between two interfaces of the host.
     BetweenInterfaces,
-    /// The interface comes from another gateway.
+    /// Handoff of the same interface between gateways.
     BetweenGateways,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
-    /// It is another interface, which has the same prefixes.
+    /// A further interface, which shares the prefixes.
     Sharing,
 }
 
 impl ScheduleKey {
-    /// What it means to an anchor.
+    /// The anchor's schedule.
     #[must_use]
     pub fn schedule(self) -> Schedule {
         match self {
@@ -129,7 +129,7 @@ impl ScheduleKey {
 }
 
 impl TechnologyKey {
-    /// The kind of link, in the words of IEEE 802.21-2008, which has none for later cellular networks.
+    /// The link type of IEEE 802.21-2008, which has none for later cellular networks.
     #[must_use]
     pub fn link_type(self) -> LinkType {
         match self {
@@ -144,7 +144,7 @@ impl TechnologyKey {
         }
     }
 
-    /// Its number.
+    /// The value on the wire.
     #[must_use]
     pub fn code(self) -> AccessTechnology {
         match self {
@@ -161,7 +161,7 @@ impl TechnologyKey {
 }
 
 impl HandoffKey {
-    /// Its number.
+    /// The value on the wire.
     #[must_use]
     pub fn code(self) -> Handoff {
         match self {

@@ -1,4 +1,4 @@
-//! The text of a file, its overrides, and the place of each value.
+//! The text of a file, overrides of its values, and the place of each value.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,45 +12,45 @@ use toml::de::{DeArray, DeTable, DeValue};
 /// A name with its place.
 pub type Name = Spanned<String>;
 
-/// Something wrong at a place of the text.
+/// An error at a place in the text.
 #[derive(Debug)]
 pub struct Mistake {
     at: usize,
-    /// The wrong value is that of this key in the same table.
+    /// If set, the wrong value belongs to this key in the same table.
     key: Option<&'static str>,
     message: String,
 }
 
 impl Mistake {
-    /// What is wrong with a value.
+    /// An error about a value.
     pub fn of<T>(value: &Spanned<T>, message: impl Into<String>) -> Mistake {
         Mistake { at: value.span().start, key: None, message: message.into() }
     }
 
-    /// What is wrong with a value, as a function of the message.
+    /// The same as a closure that takes the message.
     pub fn at<T, E: ToString>(value: &Spanned<T>) -> impl FnOnce(E) -> Mistake + use<T, E> {
         let at = value.span().start;
         move |error| Mistake { at, key: None, message: error.to_string() }
     }
 
-    /// What the parser says of a value.
+    /// The parser's error about a value.
     pub(crate) fn read(error: &toml::de::Error) -> Mistake {
         let at = error.span().map_or(0, |span| span.start);
         Mistake { at, key: None, message: plain(&one_line(error.message())) }
     }
 
-    /// What the parser says of a value that has lost its place.
+    /// The parser's error about a value whose place it does not know.
     pub fn refused<T>(value: &Spanned<T>, error: &toml::de::Error) -> Mistake {
         Mistake { at: value.span().start, ..Mistake::read(error) }
     }
 
-    /// What is wrong with the value of another key in the table of this one.
+    /// An error about the value of another key in the same table.
     pub fn beside<T>(value: &Spanned<T>, key: &'static str, message: impl Into<String>) -> Mistake {
         Mistake { key: Some(key), ..Mistake::of(value, message) }
     }
 }
 
-/// A file's text and its overrides. Overrides have places beyond the end of the file.
+/// A file's text and its overrides. Overrides have places after the end of the file.
 pub struct Source {
     name: String,
     file: String,
@@ -62,13 +62,13 @@ struct Set {
     key: String,
     value: String,
     place: Range<usize>,
-    /// `v=VALUE` at its place, preceded only by spaces.
+    /// `v=VALUE`, padded with spaces up to its place.
     padded: String,
 }
 
 impl Source {
-    /// Reads the text of the file `name`, then overrides values by dotted keys. A list element is
-    /// addressed by its `name`, or by its number from 1 if it has none.
+    /// Reads the text of the file `name` and overrides values by dotted keys. A list element is addressed by its
+    /// `name`, or, if it has none, by its number from 1.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -99,7 +99,7 @@ impl Source {
     /// Reads the values into a struct.
     ///
     /// # Errors
-    /// A value that does not fit, or an unknown key.
+    /// A value has the wrong type, or a key is unknown.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Mistake> {
         let values = toml::Deserializer::from(self.values());
         T::deserialize(values).map_err(|error| Mistake::read(&error))
@@ -183,7 +183,7 @@ impl Set {
         Ok(())
     }
 
-    /// A value as TOML writes it; anything else, such as `5mbit`, is a text.
+    /// Parses the value as TOML; anything that is not TOML, such as `5mbit`, becomes a string.
     fn parsed(&self) -> Spanned<DeValue<'_>> {
         let parsed = DeTable::parse(&self.padded).ok().map(Spanned::into_inner);
         let value = parsed.filter(|table| table.len() == 1).and_then(|mut t| t.remove("v"));
@@ -193,7 +193,7 @@ impl Set {
     }
 }
 
-/// Prefix of an override, so that it can be parsed.
+/// Prefix that makes the value of an override parsable.
 const VALUE: &str = "v=";
 
 fn element<'a, 'i>(list: &'a mut DeArray<'i>, name: &str) -> Option<&'a mut DeTable<'i>> {
@@ -259,14 +259,14 @@ fn beside(table: &DeTable<'_>, at: usize, key: &str) -> Option<usize> {
     })
 }
 
-/// The number and content of the line with this place.
+/// The number and the text of the line at this offset.
 fn line_at(text: &str, offset: usize) -> (usize, &str) {
     let before = text.get(..offset).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
     (number, text.lines().nth(number - 1).unwrap_or_default())
 }
 
-/// Makes a message one line: it may quote the file, for example a key with a line break in it.
+/// Puts a message on one line: it may quote the file, for example a key that contains a line break.
 #[must_use]
 pub fn printable(message: &str) -> String {
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
@@ -276,7 +276,7 @@ fn one_line(message: &str) -> String {
     message.trim_end().replace('\n', ", ")
 }
 
-/// The parser's message about an unknown key, with the nearest known one.
+/// Rewrites the parser's message about an unknown key, and suggests the most similar known key.
 fn plain(message: &str) -> String {
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let mut words = rest.split('`').skip(1).step_by(2);
@@ -290,10 +290,10 @@ fn plain(message: &str) -> String {
     }
 }
 
-/// What has this name among those of its kind, which is called `what`.
+/// Looks up an object of kind `what` by name.
 ///
 /// # Errors
-/// Nothing has it.
+/// No such object exists.
 pub fn named<T: Clone>(what: &str, name: &Name, known: &BTreeMap<String, T>) -> Result<T, Mistake> {
     known.get(name.get_ref()).cloned().ok_or_else(|| {
         let known: Vec<&str> = known.keys().map(String::as_str).collect();
@@ -302,7 +302,7 @@ pub fn named<T: Clone>(what: &str, name: &Name, known: &BTreeMap<String, T>) -> 
     })
 }
 
-/// A suggestion for `unknown`: the nearest known word, or all of them.
+/// A suggestion for `unknown`: the most similar known word, or all of them.
 #[must_use]
 pub fn hint(unknown: &str, known: &[&str]) -> String {
     let near = |word: &&&str| strsim::jaro_winkler(word, unknown);

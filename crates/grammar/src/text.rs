@@ -1,4 +1,4 @@
-//! The text of files.
+//! Reads text files.
 
 use std::fs::File;
 use std::io::{Error, Read};
@@ -8,21 +8,21 @@ use anyhow::anyhow;
 
 use crate::source::printable;
 
-/// Most bytes of a file that people write.
+/// Maximum length in bytes of a file that people write.
 const MOST: u64 = 8 << 20;
 
-/// The text of a file that people write.
+/// Reads a file that people write.
 ///
 /// # Errors
-/// It cannot be read, is no text, or is too long.
+/// The file cannot be read, is not UTF-8, or is too long.
 pub fn text(path: &Path) -> anyhow::Result<String> {
     text_up_to(path, MOST).map_err(|error| anyhow!("{}", printable(&error)))
 }
 
-/// The text of a file with at most this many bytes.
+/// Reads a text file of at most `most` bytes.
 ///
 /// # Errors
-/// It cannot be read, is no text, or is too long.
+/// The file cannot be read, is not UTF-8, or is too long.
 pub fn text_up_to(path: &Path, most: u64) -> Result<String, String> {
     let name = path.display();
     let wrong = |error: Error| format!("cannot read {name}: {error}");
