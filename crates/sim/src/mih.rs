@@ -1,4 +1,4 @@
-//! IEEE 802.21 on nodes: all that the simulator needs to know of it.
+//! IEEE 802.21 on simulated nodes.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -21,7 +21,7 @@ use crate::present::Present;
 use crate::role::{Engine, Pure, Role, RoleAgent, Start};
 use crate::{AgentId, Io, Network, NodeId, Results};
 
-/// Puts a function on a node.
+/// Adds a function to a node.
 pub fn add_mihf(
     network: &mut Network,
     node: NodeId,
@@ -32,28 +32,28 @@ pub fn add_mihf(
     network.add_agent(node, name, &[port], Box::new(agent))
 }
 
-/// An interface of a node under the name of its cell, if that is one of these.
+/// The interface of an adapter under its cell's name, if the cell is one of `cells`.
 pub(crate) fn seen_as(cells: &BTreeMap<CellId, String>, adapter: &Adapter) -> Option<Interface> {
     let name = cells.get(&adapter.of_cell?)?.clone();
     Some(Interface { name, ..adapter.interface.clone() })
 }
 
-/// The role of a function. Its seed is set at each start.
+/// The role of a function. Each start sets a new seed.
 pub struct MihfRole {
-    /// What it needs to know.
+    /// Machine settings, except the seed.
     pub config: MihfConfig,
-    /// Cells that are links of its own, each with the name that it has as one.
+    /// Cells that are links of this function, with the names of their interfaces.
     pub cells: BTreeMap<CellId, String>,
-    /// Links of its own that it watches, by the names of their interfaces; of others, orders tell.
+    /// Links that the function observes itself, by interface name; orders report events of other links.
     pub links: BTreeMap<String, LinkId>,
-    /// Measurements of its own links, ordered by time.
+    /// Measurements of its links, ordered by time.
     pub course: Vec<Measurement>,
-    /// What it has heard of what it is interested in, since its start.
+    /// Events received since the last start that match its interests.
     pub heard: Vec<Event>,
 }
 
 impl MihfRole {
-    /// A function that has heard nothing.
+    /// A function without received events.
     #[must_use]
     pub fn new(config: MihfConfig) -> MihfRole {
         let (cells, links) = (BTreeMap::new(), BTreeMap::new());
@@ -61,46 +61,47 @@ impl MihfRole {
     }
 }
 
-/// The quality of a link from an instant on, for every attached station. Other parameters keep their values.
+/// The quality of a link from a point in time on, for every attached station. Parameters that are not listed keep their
+/// values.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The instant.
+    /// When it takes effect.
     pub at: Time,
     /// The link.
     pub link: LinkId,
-    /// Parameters with their values, as the machine takes them.
+    /// Parameters and their values, in the machine's encoding.
     pub values: Vec<(ParameterType, u16)>,
 }
 
-/// A function, the links that it watches, and the addresses of its node with their interfaces: what it sends from anywhere leaves
-/// from the first one that fits.
+/// A function, the links that it observes, and the addresses of its node by interface. A message without a source
+/// address is sent from the first address that can reach its destination.
 pub struct MihfEngine {
     pure: Pure<Mihf>,
     watch: Watch,
     own: Vec<(u32, IpAddr)>,
 }
 
-/// Links that are watched.
+/// The observed links.
 #[derive(Default)]
 struct Watch {
     links: BTreeMap<String, LinkId>,
-    /// Their interfaces, also those that are gone.
+    /// Their interfaces, including removed ones.
     known: BTreeMap<u32, LinkId>,
-    /// Those that are there.
+    /// Their existing interfaces.
     there: Vec<u32>,
     here: Present,
-    /// Ends that were foretold, within so many milliseconds.
+    /// Predicted link losses: (interface, time until then in ms).
     foretold: Vec<(u32, u16)>,
-    /// Something may have changed.
+    /// The state of a link may have changed.
     looks: bool,
-    /// Measurements to come.
+    /// Future measurements.
     course: VecDeque<Measurement>,
-    /// The last ones, by link and in their order.
+    /// Past measurements by link, oldest first.
     measured: BTreeMap<LinkId, Vec<(ParameterType, u16)>>,
 }
 
 impl Watch {
-    /// Takes the measurements that are due, for each attached station.
+    /// Applies the measurements that are due, for each attached station.
     fn measure(&mut self, now: Time) -> Vec<MihfInput> {
         let mut inputs = Vec::new();
         while self.course.front().is_some_and(|next| next.at <= now) {
@@ -141,7 +142,7 @@ impl Watch {
         self.looks = true;
     }
 
-    /// What has happened at the links.
+    /// Events at the observed links since the last call.
     fn look(&mut self, io: &Io<'_>) -> Vec<Event> {
         if !core::mem::take(&mut self.looks) {
             return Vec::new();
@@ -234,7 +235,8 @@ impl Engine for MihfEngine {
     }
 }
 
-/// Whether one may send there from this address: the one that a gateway has at its accesses is of its link alone.
+/// True if `own` is a valid source address for `to`. A gateway's link-local address at its accesses reaches only its
+/// link.
 fn reaches(own: IpAddr, to: IpAddr) -> bool {
     let of_link = |address: IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     own.is_ipv4() == to.is_ipv4() && of_link(own) == of_link(to)
@@ -252,7 +254,7 @@ impl Role for MihfRole {
         MihfEngine::new(MihfConfig { seed, ..self.config.clone() }, watch)
     }
 
-    /// A cell has an interface for each radio: all are of one link.
+    /// A cell has one interface per radio; all of them belong to the cell's link.
     fn sees(&self, adapter: &Adapter) -> Option<Interface> {
         seen_as(&self.cells, adapter).or_else(|| Some(adapter.interface.clone()))
     }
@@ -264,7 +266,7 @@ impl Role for MihfRole {
     fn apply(&mut self, _io: &mut Io<'_>, _engine: &mut MihfEngine, wish: MihfWish) {
         match wish {
             MihfWish::Event(event) => self.heard.push(event),
-            // Links here have nothing that could be ordered of them, and there is no operator.
+            // Simulated links execute no actions, and there is no operator.
             MihfWish::Act { .. } | MihfWish::Answered { .. } => {}
         }
     }
@@ -281,19 +283,19 @@ impl Role for MihfRole {
     }
 }
 
-/// A function that listens beside the machine of another role, as in the daemons.
+/// A function that runs inside the engine of another role, as in the daemons, and receives events for it.
 pub(crate) struct Ear(MihfEngine);
 
-/// What it has for the engine that it is in.
+/// Output of the function for the engine that contains it.
 pub(crate) enum Heard {
     /// A frame to be sent.
     Send(Datagram),
-    /// An event that was told.
+    /// A received event.
     Event(Event),
 }
 
 impl Ear {
-    /// Of a role that starts.
+    /// A function for a role that starts.
     pub(crate) fn new(config: &MihfConfig, start: &Start) -> Ear {
         let seed = start.rng().next_u64();
         Ear(MihfEngine::new(MihfConfig { seed, ..config.clone() }, Watch::default()))
@@ -303,17 +305,17 @@ impl Ear {
         self.0.machine()
     }
 
-    /// Gives the function an order.
+    /// Passes an order to the function.
     pub(crate) fn order(&mut self, now: Time, order: MihfInput) {
         self.0.handle(now, Input::Own(order));
     }
 
-    /// The interfaces have changed.
+    /// Reports a change of the interfaces.
     pub(crate) fn see(&mut self, now: Time, all: &[Interface]) {
         self.0.handle(now, Input::Interfaces(all.into()));
     }
 
-    /// Takes a packet that is for it, and gives others back.
+    /// Processes a packet that is for the function; returns any other packet.
     pub(crate) fn receive(
         &mut self,
         io: &mut Io<'_>,

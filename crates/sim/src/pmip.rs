@@ -1,8 +1,8 @@
-//! Proxy Mobile IPv6 on nodes: all that the simulator needs to know of it.
+//! Proxy Mobile IPv6 on simulated nodes.
 //!
 //! ```text
 //!   stock host ══ link of an access ══ Gateway (MagRole) ══ tunnel ══ Anchor (LmaRole) ── correspondent
-//!              who is there: the link's events                flows that the node's tunnels ask about
+//!              attached hosts: link events                    flows without a tunnel entry
 //! ```
 
 mod anchor;
@@ -35,30 +35,30 @@ use crate::{AgentId, Io, Network, NodeId, Results};
 pub use anchor::Anchor;
 pub use gateway::Gateway;
 
-/// The time of day at the beginning of a run.
+/// The time of day when a run begins.
 const DAY: UnixTime = UnixTime::from_secs(1_700_000_000);
-/// Wishes that an anchor's role keeps.
+/// Number of recent wishes that an anchor's role remembers.
 const WISHES: usize = 4_096;
 
-/// The time of day for a start.
+/// The time of day at a start.
 fn clock(start: &Start) -> DayClock {
     DayClock::new(start.now, DAY + start.now.since(Time::ZERO))
 }
 
-/// Any time of day, until a start sets it.
+/// An arbitrary clock; each start sets the real one.
 #[must_use]
 pub fn no_clock() -> DayClock {
     DayClock::new(Time::ZERO, DAY)
 }
 
-/// Who has which prefix before the run: an anchor that knows a host gives it the same again.
+/// A lease from before the run: an anchor assigns the same prefix to this host again.
 #[must_use]
 pub fn known_lease(prefix: segue_ip::Prefix, node: segue_pmip::NodeId, mac: [u8; 6]) -> LmaRecord {
     let rests = Some(UnixTime::from_secs(u32::MAX.into()));
     LmaRecord::Lease(prefix, Some(StoredLease { node, link_layer: LinkLayer::mac(mac), rests }))
 }
 
-/// Puts an anchor on a node. Packets to its prefixes go there from everywhere.
+/// Adds an anchor to a node, and routes its prefixes there from everywhere.
 pub fn add_lma(
     network: &mut Network,
     node: NodeId,
@@ -71,13 +71,13 @@ pub fn add_lma(
     ports.extend(agent.role().ear.as_ref().map(|ear| (UDP, ear.port)));
     let id = network.add_agent(node, name, &ports, Box::new(agent));
     network.route_prefix(pool, node, &transit);
-    // What its tunnels lead nowhere.
+    // Packets for the prefixes that no tunnel takes go to the agent.
     let rule = Rule { to: Some(pool), ..Rule::all(Hop::Agent(id)) };
     network.node_mut(node).routes.add_rule(rule);
     id
 }
 
-/// Puts a gateway on a node.
+/// Adds a gateway to a node.
 pub fn add_mag(
     network: &mut Network,
     node: NodeId,
@@ -89,26 +89,26 @@ pub fn add_mag(
     network.add_agent(node, name, &ports, Box::new(agent))
 }
 
-/// The role of an anchor. Its clock, its restart counter and its seed are set at each start.
+/// The role of an anchor. Each start sets the clock, the restart counter and the seed.
 pub struct LmaRole {
-    /// What it needs to know.
+    /// Machine settings, except those set at each start.
     pub config: LmaConfig,
-    /// How long a flow of which nothing comes is remembered.
+    /// Idle time after which a flow is forgotten.
     pub flow_idle: Span,
-    /// How it hears of links (IEEE 802.21), if it does. Its seed is set at each start, too.
+    /// Settings of its IEEE 802.21 function, if it receives link events. Each start sets the seed.
     pub ear: Option<MihfConfig>,
-    /// What became of first packets of flows, the last of them.
+    /// The anchor's recent wishes, oldest first, at most [`WISHES`].
     wishes: VecDeque<LmaWish>,
 }
 
 impl LmaRole {
-    /// With the daemon's default for idle flows.
+    /// An anchor with the daemon's default for idle flows.
     #[must_use]
     pub fn new(config: LmaConfig) -> LmaRole {
         LmaRole { config, flow_idle: Span::from_secs(60), ear: None, wishes: VecDeque::new() }
     }
 
-    /// What became of first packets of flows since its last start, the newest last.
+    /// The anchor's recent wishes since its last start, oldest first.
     pub fn wishes(&self) -> impl Iterator<Item = &LmaWish> {
         self.wishes.iter()
     }
@@ -189,7 +189,7 @@ impl Role for LmaRole {
     }
 }
 
-/// A handover as the status of an anchor shows it.
+/// A handover, as in the status of an anchor.
 fn handover(at: Time, report: &Report) -> Option<Results> {
     let Report::Handover { node, cause, from, to, flows, at: begun } = report else { return None };
     let mut row = Results::new();
@@ -203,7 +203,7 @@ fn handover(at: Time, report: &Report) -> Option<Results> {
     Some(row)
 }
 
-/// Refused messages, together and by reason.
+/// Refused messages, in total and by reason.
 fn refused(all: &Refused, name: &str, results: &mut Results) {
     results.int(format!("{name}.refused"), all.values().sum());
     results.rows(
@@ -222,22 +222,22 @@ fn words<T: Display>(all: &[T]) -> String {
     all.join(" ")
 }
 
-/// The role of a gateway. Its clock, its restart counter and its seed are set at each start.
+/// The role of a gateway. Each start sets the clock, the restart counter and the seed.
 pub struct MagRole {
-    /// What it needs to know.
+    /// Machine settings, except those set at each start.
     pub config: MagConfig,
-    /// Cells that are accesses, each with the name that it has as one.
+    /// Cells that are accesses, with the names of their interfaces.
     pub cells: BTreeMap<CellId, String>,
-    /// Links say who is at an access, where the driver has to; otherwise orders do.
+    /// If true, links report the hosts at accesses that the driver observes; otherwise orders do.
     pub watched: bool,
-    /// How it hears of links (IEEE 802.21), if it does. Its seed is set at each start, too.
+    /// Settings of its IEEE 802.21 function, if it receives link events. Each start sets the seed.
     pub ear: Option<MihfConfig>,
-    /// Accesses of which it hears so, each with the name of its link there.
+    /// Accesses whose link events come from that function, with the names of their links there.
     pub told: BTreeMap<String, LinkAddress>,
 }
 
 impl MagRole {
-    /// A gateway whose orders say who is there.
+    /// A gateway that learns of hosts through orders.
     #[must_use]
     pub fn ordered(config: MagConfig) -> MagRole {
         let (cells, told) = (BTreeMap::new(), BTreeMap::new());
@@ -281,7 +281,7 @@ impl Role for MagRole {
                 let message = Message::NeighborSolicitation { target_address, options };
                 stock::send(io, interface, FIXED_LINK_LOCAL, target_address, &message);
             }
-            // Hosts of whom orders tell show themselves when they are asked.
+            // Hosts that orders reported answer a solicitation at once.
             Wish::Ask { interface } => {
                 let here: Vec<LinkLayer> = engine.0.served_at(interface).cloned().collect();
                 for station in here {
@@ -294,7 +294,7 @@ impl Role for MagRole {
                 engine.handle(io.now, Input::Own(own));
             }
             Wish::Began { .. } | Wish::Ended { .. } => {}
-            // Nobody else knows hosts here.
+            // The simulator has no other source of identities.
             Wish::Identify { interface, station } => {
                 let identity = None;
                 let own = MagInput::Identified { interface, station, identity };
@@ -303,7 +303,7 @@ impl Role for MagRole {
         }
     }
 
-    /// A cell has an interface for each radio: all are of the cell's access.
+    /// A cell has one interface per radio; all of them belong to the cell's access.
     fn sees(&self, adapter: &Adapter) -> Option<Interface> {
         match adapter.of_cell {
             None => Some(adapter.interface.clone()),

@@ -1,4 +1,4 @@
-//! An anchor on a node: its machine, and the first packets of flows that wait for a place.
+//! An anchor on a node: its machine, and the first packets of flows, which wait for a decision.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -15,52 +15,53 @@ use crate::net::flow_key;
 use crate::role::{Engine, datagram};
 use crate::{Io, Packet};
 
-/// Flows that wait at a time, and packets of each; more are dropped. As the relay of the daemons has them.
+/// Maximum number of waiting flows, and of waiting packets per flow; more are dropped. The daemon's relay has the same
+/// limits.
 const FLOWS: usize = 4_096;
 const PACKETS: usize = 64;
-/// Time between two looks for flows of which nothing comes.
+/// Interval of the search for idle flows.
 const LOOK: Span = Span::from_secs(1);
 
-/// The engine of an anchor: the machine, what its node's tunnels ask about, and a function of IEEE 802.21 if it hears of links.
+/// The engine of an anchor: the machine, the held packets, and an IEEE 802.21 function if it receives link events.
 pub struct Anchor(pub Lma, Asked, Option<Hearing>);
 
-/// How an anchor hears of links.
+/// The parts that process link events.
 struct Hearing {
     ear: Ear,
     leaving: Leaving,
-    /// Links are to report how good they are, and when to look for others.
+    /// Requests links to report their quality; with the time of the next search for new links.
     reporting: Option<(Reporting, Time)>,
 }
 
-/// What the tunnels of the node have asked about.
+/// Packets for which the node has no tunnel yet.
 struct Asked {
-    /// In the order in which they came.
+    /// Held packets by flow, in order of arrival.
     waiting: BTreeMap<FlowKey, VecDeque<Packet>>,
-    /// Packets that went nowhere.
+    /// Number of dropped packets.
     refused: u64,
-    /// How long a flow of which nothing comes is remembered.
+    /// Idle time after which a flow is forgotten.
     idle: Span,
     look_at: Time,
-    /// It is time to look.
+    /// The search for idle flows is due.
     looks: bool,
 }
 
 impl Anchor {
-    /// A machine that starts. It forgets flows of which nothing has come for so long.
+    /// An engine for a machine that starts. Flows are forgotten after `idle`.
     #[must_use]
     pub fn new(now: Time, machine: Lma, idle: Span) -> Anchor {
         let (waiting, look_at) = (BTreeMap::new(), now + LOOK);
         Anchor(machine, Asked { waiting, refused: 0, idle, look_at, looks: false }, None)
     }
 
-    /// The same, which hears of links.
+    /// The same with a function that receives link events; if `reports`, it also requests reports of link quality.
     pub(crate) fn hearing(self, ear: Ear, reports: bool) -> Anchor {
         let Anchor(machine, asked, _) = self;
         let reporting = reports.then(|| (Reporting::default(), asked.look_at));
         Anchor(machine, asked, Some(Hearing { ear, leaving: Leaving::default(), reporting }))
     }
 
-    /// A function has told of a link.
+    /// Processes an event from the function.
     fn told(&mut self, now: Time, event: Event) {
         let Some(Hearing { ear, leaving, .. }) = &mut self.2 else { return };
         if let What::Parameters(reports) = &event.what {
@@ -84,22 +85,22 @@ impl Anchor {
         self.0.handle(now, Input::Own(own));
     }
 
-    /// Packets that wait for the machine.
+    /// Number of packets that wait for the machine.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.1.waiting.values().map(VecDeque::len).sum()
     }
 
-    /// Packets of flows that went nowhere: there was no place for them, or no room.
+    /// Number of dropped packets: the machine refused their flows, or there was no room.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.1.refused
     }
 
-    /// Does what the machine says of a flow that waits.
+    /// Carries out the machine's decision about a waiting flow.
     pub(super) fn settle(&mut self, io: &mut Io<'_>, wish: LmaWish) {
         match wish {
-            // Its flow is bound by now: what the node sends goes there.
+            // The flow is bound before this wish, so the node's tunnel takes these packets.
             LmaWish::Release(key) => {
                 self.1.waiting.remove(&key).into_iter().flatten().for_each(|p| io.send(p));
             }
@@ -108,17 +109,17 @@ impl Anchor {
                     self.1.refuse(io, packet, DropReason::NoBinding);
                 }
             }
-            // Nobody but the anchor decides here; it does so itself after a while.
+            // There is no external scheduler; the anchor decides by itself after a timeout.
             LmaWish::Decide(_)
             | LmaWish::Went { .. }
             | LmaWish::Ended(_)
             | LmaWish::Interface { .. } => {}
-            // Nobody is asked here who may be registered.
+            // There is no external authorization.
             LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
         }
     }
 
-    /// Tells the machine of flows of which nothing has come for a while.
+    /// Reports idle flows to the machine.
     fn end_idle(&mut self, io: &Io<'_>) {
         let heard = |key: &FlowKey| io.node.relay()?.last_sent(&Traffic::Flow(*key));
         let ended = self.0.flows().filter(|(key, flow)| {
@@ -138,7 +139,7 @@ impl Asked {
         io.refuse(packet, why);
     }
 
-    /// Keeps a packet; whether it is the first of its flow.
+    /// Holds a packet; returns true if it is the first of its flow.
     fn keep(&mut self, io: &mut Io<'_>, key: FlowKey, packet: Packet) -> bool {
         let flows = self.waiting.len();
         let (room, is_first) = match self.waiting.get(&key) {
@@ -160,7 +161,7 @@ impl Engine for Anchor {
     type Report = Report;
     type Record = LmaRecord;
 
-    /// What waited is gone with it.
+    /// Packets held by the previous engine are lost, and count as dropped.
     fn follows(&mut self, before: &Anchor) {
         self.1.refused = before.refused() + before.waiting() as u64;
     }

@@ -16,42 +16,43 @@ use crate::role::{Engine, datagram};
 use crate::stock::ICMPV6;
 use crate::{Io, Packet};
 
-/// Priority of the rules that have what comes over accesses go into tunnels or nowhere, as the daemon's.
+/// Priority of the rules that keep packets from accesses in tunnels, as in the daemon.
 const RULES: u32 = 5_190;
 
-/// The engine of a gateway: the machine, who is at its accesses, and a function of IEEE 802.21 if that tells of some of them.
+/// The engine of a gateway: the machine, the state of its accesses, and an IEEE 802.21 function if it receives link
+/// events.
 pub struct Gateway(pub Mag, Links, Option<Ear>);
 
-/// Who says that a host is at an access.
+/// The source that reports hosts at an access.
 #[derive(Clone, Debug)]
 enum By {
-    /// The link.
+    /// The link itself.
     Link,
-    /// A function, which calls the link so.
+    /// A function, which identifies the link by this address.
     Told(LinkAddress),
-    /// The host.
+    /// The host, by its packets.
     Host,
 }
 
-/// The links of its accesses.
+/// The state of the accesses' links.
 struct Links {
-    /// Whether they are looked at; otherwise others say who is there.
+    /// True if links are observed; otherwise orders report the hosts.
     watched: bool,
-    /// Accesses of which a function tells, by their names, each with the name of its link.
+    /// Accesses whose events come from a function: interface name, and the link's address there.
     told: BTreeMap<String, LinkAddress>,
-    /// Those that are there, and who says who is.
+    /// Existing access interfaces, and the source that reports their hosts.
     known: BTreeMap<u32, By>,
     here: Present,
-    /// Where those are of whom a function has told.
+    /// Interfaces of the stations that a function has reported.
     placed: BTreeMap<(LinkAddress, [u8; 6]), u32>,
     rules: BTreeMap<u32, Rule>,
-    /// Something may have changed.
+    /// The state of a link may have changed.
     looks: bool,
     out: VecDeque<MagOutput>,
 }
 
 impl Gateway {
-    /// A machine that starts. If `watched`, it is told who is at its accesses by their links.
+    /// An engine for a machine that starts. If `watched`, links report the hosts at its accesses.
     #[must_use]
     pub fn new(machine: Mag, watched: bool) -> Gateway {
         let links = Links {
@@ -67,23 +68,23 @@ impl Gateway {
         Gateway(machine, links, None)
     }
 
-    /// The same, told of these accesses by functions, which call their links so.
+    /// The same with a function that reports the hosts at these accesses: interface name, and the link's address there.
     pub(crate) fn hearing(self, ear: Ear, told: BTreeMap<String, LinkAddress>) -> Gateway {
         let Gateway(machine, links, _) = self;
         Gateway(machine, Links { told, ..links }, Some(ear))
     }
 
-    /// Whether its links are looked at.
+    /// True if links are observed.
     pub(super) fn is_watched(&self) -> bool {
         self.1.watched
     }
 
-    /// The station at a link.
+    /// The station at an interface.
     pub(super) fn station(&self, interface: u32) -> Option<[u8; 6]> {
         self.1.here.at(interface)
     }
 
-    /// Tells the machine who has come to its links and who has left.
+    /// Reports stations that have arrived at observed links or left them to the machine.
     fn look(&mut self, io: &Io<'_>) {
         self.1.rule(io);
         let Links { known, here, .. } = &mut self.1;
@@ -102,7 +103,7 @@ impl Gateway {
         }
     }
 
-    /// A function has told of a link.
+    /// Processes an event from the function.
     fn told(&mut self, now: Time, Event { link, station, what }: Event) {
         let Some(mac) = station.and_then(|station| station.as_mac()) else { return };
         let Links { known, here, placed, .. } = &mut self.1;
@@ -113,7 +114,7 @@ impl Gateway {
         let station = LinkLayer::mac(mac);
         let input = match what {
             What::Up => {
-                // Who has left meanwhile is told of next.
+                // If the station has left in the meantime, the next event says so.
                 let Some((interface, _)) = known.iter().find(there) else { return };
                 let (interface, link_local) = (*interface, None);
                 placed.insert(place, interface);
@@ -128,7 +129,8 @@ impl Gateway {
         self.0.handle(now, Input::Own(input));
     }
 
-    /// Something has come from a station. One of whom a function is to tell first is not there before it has.
+    /// Processes a packet from a station. If a function reports the hosts of this access, packets from hosts that it
+    /// has not reported yet are ignored.
     fn shows(&mut self, now: Time, interface: u32, packet: &Packet) {
         let Some(mac) = self.station(interface) else { return };
         let station = LinkLayer::mac(mac);
@@ -156,7 +158,7 @@ impl Gateway {
 }
 
 impl Links {
-    /// What comes over an access and is bound to nothing goes nowhere else.
+    /// Adds a rule per access: packets that match no binding must not leave any other way.
     fn rule(&mut self, io: &Io<'_>) {
         for (interface, rule) in core::mem::take(&mut self.rules) {
             if self.known.contains_key(&interface) {
