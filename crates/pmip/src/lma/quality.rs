@@ -1,5 +1,6 @@
-//! How well the ways to hosts do, and which flows go where for that: the schedule by quality. The way to an interface is that to
-//! its gateway, which keepalives measure, and its link, of which others tell (Link_Parameters_Report, IEEE 802.21).
+//! The schedule by quality: measures the ways to hosts and moves flows to better ones. The way to an interface consists
+//! of the path to its gateway, which keepalives measure, and of its link, which functions report
+//! (Link_Parameters_Report, IEEE 802.21).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -19,18 +20,18 @@ use crate::keepalive::{self, Keepalive, Outcome};
 use crate::news::Cause;
 use crate::{NodeId, PeerAddress, Report};
 
-/// How often it is looked whether flows should go elsewhere.
+/// Interval of checks whether flows should move.
 const REVIEW: Span = Span::from_millis(500);
 
 impl Lma {
-    /// What keepalives say of the way to a gateway, if they are wanted.
+    /// Keepalive state and measurements of the path to a gateway; `None` without keepalives.
     #[must_use]
     pub fn measured(&self, gateway: PeerAddress) -> Option<(State, &Estimates)> {
         let keepalive = self.peers.get(&gateway)?.keepalive.as_ref()?;
         Some((keepalive.state(), keepalive.estimates()))
     }
 
-    /// Begins to measure the way to a gateway.
+    /// Starts to measure the path to a gateway.
     pub(super) fn keepalive(&mut self, now: Time, gateway: PeerAddress) -> Option<Keepalive> {
         let config = self.config.keepalive.clone()?;
         let keepalive = Keepalive::new(config, now, self.rng.next_u64());
@@ -38,12 +39,12 @@ impl Lma {
         Some(keepalive)
     }
 
-    /// Asks where it is time to.
+    /// Sends the keepalives that are due.
     pub(super) fn probe(&mut self, now: Time) {
         while let Some((at, gateway)) = self.probes.first().copied().filter(|(at, _)| *at <= now) {
             self.probes.remove(&(at, gateway));
             let known = self.peers.get_mut(&gateway).and_then(|peer| peer.keepalive.as_mut());
-            // A gateway that has no binding any more is asked no more.
+            // The gateway has no binding any more: stop probing it.
             let Some(keepalive) = known else { continue };
             let outcome = keepalive.tick(now);
             self.probes.extend(keepalive.deadline().map(|at| (at, gateway)));
@@ -51,7 +52,7 @@ impl Lma {
         }
     }
 
-    /// A gateway answers. `None`: no probe was asked for with this number.
+    /// Processes a gateway's answer. `None`: no keepalive with this number is pending.
     pub(super) fn answered(
         &mut self,
         now: Time,
@@ -91,15 +92,14 @@ impl Lma {
         }
     }
 
-    /// Whether something speaks against leading traffic to a binding: its interface is about to leave, or its gateway is
-    /// not reached.
+    /// True if traffic should avoid a binding: its interface is predicted to leave, or its gateway is unreachable.
     pub(super) fn is_doubtful(&self, number: u32) -> bool {
         self.sessions.get(&number).is_some_and(|at| {
             at.value.leaves.is_some() || self.peers.get(&at.peer).is_some_and(|p| p.unreachable)
         })
     }
 
-    /// A link to a host's interface is so good.
+    /// Processes a report about the link of a host's interface.
     pub(super) fn link_told(
         &mut self,
         now: Time,
@@ -114,7 +114,7 @@ impl Lma {
         }
     }
 
-    /// Bindings of a host as ways that are compared.
+    /// The bindings of a host, as paths that [`Steering`] compares.
     fn views(&self, now: Time, node: &NodeId) -> Vec<(u32, PathView)> {
         let Some(host) = self.hosts.get(node) else { return Vec::new() };
         let view = |(number, gateway): (u32, PeerAddress)| {
@@ -131,7 +131,7 @@ impl Lma {
         self.active(host).into_iter().filter_map(view).collect()
     }
 
-    /// The best binding for a flow, among all of its host.
+    /// The best binding for a flow among all bindings of its host.
     pub(super) fn best(
         &mut self,
         now: Time,
@@ -145,7 +145,7 @@ impl Lma {
         let config = &self.config.steering;
         let host = self.hosts.get_mut(node)?;
         let steering = host.steering.get_or_insert_with(|| {
-            // The tables of classes are the anchor's: a host needs none of its own.
+            // The anchor classifies flows with its own tables, so a host's instance needs none.
             let (dscp, ports) = (BTreeMap::new(), BTreeMap::new());
             Box::new(Steering::new(segue_steering::Config { dscp, ports, ..config.clone() }))
         });
@@ -154,7 +154,7 @@ impl Lma {
         views.iter().find(|(_, view)| view.id == decision.path).map(|(number, _)| *number)
     }
 
-    /// Moves flows to where they are served better by now.
+    /// Moves flows to better bindings, if a review is due.
     pub(super) fn review(&mut self, now: Time) {
         if self.review_at.is_none_or(|at| now < at) {
             return;
@@ -168,7 +168,7 @@ impl Lma {
             let Some(host) = self.hosts.get_mut(&node) else { continue };
             let Some(steering) = host.steering.as_mut() else { continue };
             steering.choose_all(now, &paths, |_, _| {});
-            // A flow that came since may have changed the way of its class.
+            // A flow that arrived since the last review may have changed the choice for its class.
             let chosen = Class::ALL.map(|class| steering.current(class));
             if core::mem::replace(&mut host.settled, chosen) != chosen {
                 self.settle_flows(now, &node, &views, chosen);
@@ -176,7 +176,8 @@ impl Lma {
         }
     }
 
-    /// Leads the flows of a host that no other has placed to where their classes go.
+    /// Moves the flows of a host to the bindings chosen for their classes, except flows placed by the external
+    /// scheduler.
     fn settle_flows(
         &mut self,
         now: Time,
@@ -197,7 +198,7 @@ impl Lma {
             let to = views.iter().find(|(_, view)| Some(view.id) == path).map(|(n, _)| *n);
             let Some(to) = to.filter(|to| *to != flow.session) else { continue };
             if self.flow_usable(&key).contains(&to) {
-                // One that was ordered elsewhere goes back there.
+                // An ordered flow counts as moved, so that it returns when its interface is usable again.
                 let is_ordered = flow.ordered.is_some();
                 let why = if is_ordered { Placed::Moved } else { Placed::Rule };
                 if self.assign(&key, to, why) {
@@ -212,11 +213,11 @@ impl Lma {
     }
 }
 
-/// A binding as a way that is compared.
+/// A binding as a path that [`Steering`] compares.
 fn view(bid: u16, keepalive: Option<&Keepalive>, usable: bool, since: Time) -> PathView {
     let estimates = keepalive.map(Keepalive::estimates);
     let losses = keepalive.map(Keepalive::losses);
-    // Up is from the host's point of view, and it is the anchor that asks.
+    // The anchor sends the probes, but up and down are from the host's point of view.
     let up = losses.map(|losses| &losses.down);
     let down = losses.map(|losses| &losses.up);
     let share = |test: Option<&LossTest>| test.map_or(0.0, LossTest::least);
@@ -230,7 +231,7 @@ fn view(bid: u16, keepalive: Option<&Keepalive>, usable: bool, since: Time) -> P
         lossy: losses.is_some_and(PathLosses::is_lossy),
         bound_up: bound(up),
         bound_down: bound(down),
-        // One direction has about half of what a round trip shows.
+        // Jitter of one direction: about half of the round trip's.
         jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
         rate_bps: None,
         price: 0.0,

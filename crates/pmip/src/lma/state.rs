@@ -1,4 +1,4 @@
-//! What an anchor knows: bindings, hosts, gateways, flows, and messages without an answer.
+//! State of an anchor: bindings, hosts, gateways, flows, and messages that await an answer.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -19,14 +19,14 @@ use crate::message::Update;
 use crate::peer::Ends;
 use crate::{LinkLayer, NodeId, PeerAddress};
 
-// Kinds of numbers that an anchor gives.
+// Kinds of numbers that an anchor allocates.
 pub(super) const SESSION: usize = 0;
 pub(super) const TUNNEL: usize = 1;
 pub(super) const REVOCATION: usize = 2;
 pub(super) const WAITING: usize = 3;
 pub(super) const NOTIFICATION: usize = 4;
 
-/// What is known of a link to a station; what is not is `None`.
+/// Quality of the link to a station; `None` for unknown values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkQuality {
     /// Data rate in kbit/s.
@@ -35,11 +35,11 @@ pub struct LinkQuality {
     pub signal_dbm: Option<i16>,
 }
 
-/// What is told of a link holds so long: those who tell do so each second.
+/// Validity of a link report; functions report once per second.
 const LINK_HOLDS: Span = Span::from_secs(10);
 
 impl Session {
-    /// What is known of its link.
+    /// The current quality of its link; unknown if the last report has expired.
     #[must_use]
     pub fn link(&self, now: Time) -> LinkQuality {
         if now < self.link_told + LINK_HOLDS { self.link } else { LinkQuality::default() }
@@ -47,10 +47,10 @@ impl Session {
 }
 
 impl LinkQuality {
-    /// The largest data rate that a report of IEEE 802.21 can state, in kbit/s: the link may be faster.
+    /// Maximum data rate that an IEEE 802.21 report can state, in kbit/s. A link that reports it may be faster.
     pub const MOST_KBPS: u16 = u16::MAX;
 
-    /// Reads a Link_Parameters_Report; `None` if it contains nothing that we use.
+    /// Reads a Link_Parameters_Report; `None` if it contains no parameter that we use.
     #[must_use]
     pub fn reported(reports: &[ParameterReport]) -> Option<LinkQuality> {
         let mut quality = LinkQuality::default();
@@ -70,7 +70,7 @@ impl LinkQuality {
         Some(quality).filter(|quality| *quality != LinkQuality::default())
     }
 
-    /// With what is newer.
+    /// Combines two reports; `newer` takes precedence.
     #[must_use]
     pub fn and(self, newer: LinkQuality) -> LinkQuality {
         LinkQuality {
@@ -80,95 +80,95 @@ impl LinkQuality {
     }
 }
 
-/// A binding: one interface of a host, and the gateway where it is. The gateway's address is the peer of its place in the
-/// cache.
+/// A binding of one interface of a host to a gateway. The gateway's address is the peer of the binding's cache entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The host.
     pub node: NodeId,
     /// Its interface.
     pub link_layer: LinkLayer,
-    /// Of the access.
+    /// Type of the access.
     pub access: AccessTechnology,
-    /// What it was given, unlike any other binding's unless it shares.
+    /// Assigned prefixes. No other binding has them, unless it shares them.
     pub prefixes: Vec<Prefix>,
-    /// Its number among the bindings of the host (BID), not 0.
+    /// Number among the bindings of the host (BID), never 0.
     pub bid: u16,
-    /// Whether it is there.
+    /// Attached or leaving.
     pub state: SessionState,
-    /// When it came to its gateway.
+    /// When the interface attached to its gateway.
     pub since: Time,
-    /// It is about to leave: until when that is believed.
+    /// Set while the interface is predicted to leave: until when the prediction is valid.
     pub(super) leaves: Option<Time>,
-    /// What was told of its link last, and when.
+    /// The last report about its link, and when it arrived.
     pub(super) link: LinkQuality,
     pub(super) link_told: Time,
-    /// Since when it is there and not about to leave.
+    /// When the interface last attached, or when a prediction that it leaves was last cancelled.
     pub(super) steady: Time,
     pub(super) order: Order,
-    /// Its own tunnel, if it has one.
+    /// The binding's own tunnel (GRE), if it has one.
     pub(super) gre: Option<Gre>,
-    /// The address that gateways have on the host's link, if one has said so.
+    /// Link-local address of gateways on the host's link, if a gateway has reported one.
     pub(super) link_local: Option<Ipv6Addr>,
-    /// What its gateway knows of the host's other interfaces, and what it was told last.
+    /// The host's other interfaces: as the gateway last acknowledged them, and as last sent to it.
     pub(super) told: Option<Elsewhere>,
     pub(super) asked: Option<Elsewhere>,
-    /// Its moves of late.
+    /// Recent moves.
     pub(super) roams: Roams,
 }
 
-/// Moves between the same two gateways.
+/// Repeated moves between the same two gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Roams {
     pub(super) between: Option<(PeerAddress, PeerAddress)>,
     pub(super) since: Time,
     pub(super) count: u32,
-    /// When somebody was told.
+    /// When the moves were last reported.
     pub(super) said: Option<Time>,
 }
 
 impl Session {
-    /// Prefixes of the host's other interfaces that its gateway is known to carry.
+    /// Prefixes of the host's other interfaces that the gateway has acknowledged to carry.
     #[must_use]
     pub fn elsewhere(&self) -> &[Prefix] {
         self.told.as_ref().map_or(&[], |told| &told.prefixes)
     }
 
-    /// Whether it is about to leave.
+    /// Returns true while the interface is predicted to leave.
     #[must_use]
     pub fn is_going_down(&self) -> bool {
         self.leaves.is_some()
     }
 
-    /// Whether its gateway carries what is for a prefix.
+    /// Returns true if the gateway carries packets for a prefix.
     pub(super) fn carries(&self, prefix: Prefix) -> bool {
         let told = self.told.as_ref().is_some_and(|told| told.prefixes.contains(&prefix));
         told || self.prefixes.contains(&prefix)
     }
 }
 
-/// Whether a host's interface is where its binding says.
+/// State of the interface that a binding describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// It is.
+    /// Attached.
     Active,
-    /// It has left; what is for it alone is dropped, and a registration in time finds the binding.
+    /// Detached. Packets that only this binding could carry are dropped; a registration within MinDelayBeforeBCEDelete
+    /// reuses the binding.
     Leaving,
 }
 
-/// What came last, so that nothing older counts.
+/// The last accepted order values, to reject older messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) timestamp: TimestampOrder,
     pub(super) sequence: SequenceOrder,
 }
 
-/// The tunnel of one binding (RFC 5845).
+/// The GRE tunnel of one binding (RFC 5845).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gre {
-    /// Its number.
+    /// Number of the tunnel.
     pub(super) tunnel: u32,
-    /// Keys of what the gateway gets, which it has chosen, and of what it sends.
+    /// Keys: of packets to the gateway, chosen by the gateway, and of packets from it.
     pub(super) send: u32,
     pub(super) receive: u32,
 }
@@ -176,37 +176,37 @@ pub(super) struct Gre {
 /// A gateway with bindings.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    /// The number of the tunnel to it.
+    /// Number of the tunnel to it.
     pub(super) tunnel: u32,
     pub(super) way: Way,
-    /// How well the way there does, if that is measured.
+    /// Measures the path to the gateway, if configured.
     pub(super) keepalive: Option<Keepalive>,
-    /// Keepalives are not answered.
+    /// Keepalives are unanswered.
     pub(super) unreachable: bool,
-    /// Since when they are, or are not.
+    /// When `unreachable` last changed.
     pub(super) since: Time,
 }
 
-/// How a gateway is reached over IPv4.
+/// How to reach a gateway over IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
-    /// The UDP port of its messages; over IPv6 0.
+    /// UDP port for its messages; 0 over IPv6.
     pub(super) port: u16,
-    /// That of hosts' packets, where these are in UDP.
+    /// UDP port for the hosts' packets, if these are encapsulated in UDP.
     pub(super) data: Option<u16>,
 }
 
-/// A revocation that is not acknowledged.
+/// An unacknowledged revocation.
 #[derive(Clone, Debug)]
 pub(super) struct Revocation {
     pub(super) node: NodeId,
     pub(super) sequence: u16,
     pub(super) trigger: RevocationTrigger,
-    /// The binding that ends with it; `None`: it is at another gateway already.
+    /// The binding that ends with the revocation; `None` if it has already moved to another gateway.
     pub(super) session: Option<u32>,
     pub(super) again: Retransmission,
     pub(super) to: PeerAddress,
-    /// How the gateway was reached when it had a binding: it may have none any more.
+    /// How to reach the gateway, stored because it may have no other binding.
     pub(super) ends: Ends,
     pub(super) options: Vec<MobilityOption>,
 }
@@ -215,29 +215,30 @@ pub(super) struct Revocation {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Host {
     pub(super) sessions: BTreeSet<u32>,
-    /// All that it has, and for which interface they were leased; while it has a binding it keeps them all.
+    /// All its prefixes, each with the interface that it was leased for. The host keeps all of them while it has a
+    /// binding.
     pub(super) prefixes: BTreeMap<Prefix, LinkLayer>,
-    /// Flows to it that were placed by themselves.
+    /// Flows to the host that were placed individually, by time of arrival.
     pub(super) flows: BTreeSet<(Time, FlowKey)>,
-    /// Which ways its flows go, if that is by quality.
+    /// Chooses ways for its flows, with the schedule by quality.
     pub(super) steering: Option<Box<Steering>>,
-    /// The ways of classes where flows were led last.
+    /// The way of each class that its flows were last moved to.
     pub(super) settled: [Option<PathId>; Class::ALL.len()],
-    /// What the node was given for it.
+    /// Forwarding entries of the node for this host.
     pub(super) given: Vec<Forward>,
 }
 
-/// What a gateway is to know of a host's other interfaces.
+/// State of a host's other interfaces, for a gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Elsewhere {
-    /// Prefixes that it is to carry and not to advertise.
+    /// Prefixes that the gateway carries but does not advertise.
     pub(super) prefixes: Vec<Prefix>,
-    /// An access of the host is gone: the gateway is to advertise itself as the better router, since a stock host goes on
-    /// sending into an access without a carrier.
+    /// Set after the host has lost an access: the gateway advertises a higher router preference, since a stock host
+    /// keeps sending into an access without a carrier.
     pub(super) prefer: bool,
 }
 
-/// A notification that is not acknowledged.
+/// An unacknowledged notification.
 #[derive(Clone, Debug)]
 pub(super) struct Notification {
     pub(super) sequence: u16,
@@ -249,34 +250,34 @@ pub(super) struct Notification {
 }
 
 impl Notification {
-    /// Whether it is about this binding.
+    /// True if the notification is about this binding.
     pub(super) fn is_of(&self, session: u32) -> bool {
         self.session == session
     }
 }
 
-/// A registration that waits for the end of this binding.
+/// A registration that waits until this binding has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) session: u32,
     pub(super) update: Update,
 }
 
-/// How far an update has come.
+/// Progress of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It has just come.
+    /// Just received.
     Came,
-    /// Its host may be registered.
+    /// The host is authorized.
     Authorized,
-    /// It has waited for the end of another binding, too.
+    /// It has also waited for the end of another binding.
     Waited,
 }
 
-/// A registration about which the driver is asked.
+/// A registration that waits for the driver's authorization.
 #[derive(Clone, Debug)]
 pub(super) struct Unauthorized {
-    /// When it was asked.
+    /// When the driver was asked.
     pub(super) asked: Time,
     pub(super) update: Update,
 }
@@ -286,51 +287,51 @@ pub(super) struct Unauthorized {
 pub struct Flow {
     /// The host.
     pub node: NodeId,
-    /// The binding that it goes to, by its number.
+    /// Number of the binding that carries it.
     pub session: u32,
-    /// Why there.
+    /// The reason for this binding.
     pub why: Placed,
-    /// When it was seen first.
+    /// When its first packet arrived.
     pub since: Time,
-    /// Its differentiated services code point.
+    /// Differentiated services code point (DSCP).
     pub dscp: u8,
-    /// Where somebody has ordered it to go. The order holds while that interface is away.
+    /// The interface that the external scheduler ordered. The order remains valid while that interface is detached.
     pub(super) ordered: Option<Ordered>,
-    /// How many bindings could carry it when that was looked at last.
+    /// Number of bindings that could carry it at the last check.
     pub(super) choices: usize,
-    /// The tunnel that it was bound to.
+    /// The tunnel of its forwarding entry, if it has one.
     pub(super) tunnel: Option<u32>,
 }
 
 impl Flow {
-    /// The interface where somebody has ordered it to go, also while that is away.
+    /// The interface that the external scheduler ordered, even while that is detached.
     #[must_use]
     pub fn ordered(&self) -> Option<&LinkLayer> {
         self.ordered.as_ref().map(|ordered| &ordered.link_layer)
     }
 }
 
-/// The interface that somebody has ordered for a flow: by its binding, and by its name, since it may have another binding when it
-/// is back.
+/// The ordered interface of a flow: its binding, and its link-layer identifier, since it may have a different binding
+/// when it attaches again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ordered {
     pub(super) session: u32,
     pub(super) link_layer: LinkLayer,
 }
 
-/// Why a flow goes where it goes.
+/// Why a flow uses its binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// By the anchor's own rule.
+    /// The anchor's schedule chose it.
     Rule,
-    /// Somebody decided so.
+    /// The external scheduler chose it.
     Decision,
-    /// Where it was, or where somebody has ordered it to go, cannot be reached.
+    /// The flow's previous or ordered interface is unreachable.
     Moved,
 }
 
 impl Placed {
-    /// Its name in output.
+    /// Name in output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
