@@ -349,7 +349,7 @@ impl Domain {
     /// Waits until `holds` returns true.
     ///
     /// # Errors
-    /// It does not within [`PATIENCE`], a daemon has ended, or `check` fails.
+    /// It does not within 20 s, a daemon has ended, or `check` fails.
     pub fn wait(
         &mut self,
         check: Check<'_>,
