@@ -1,6 +1,6 @@
-//! Networks and populations on virtual time as files describe them: a scenario is read and checked
-//! ([`mod@file`]), run ([`run`]), recorded as time series on a page, written down packet by packet ([`trace`]), and run over a grid of
-//! parameters and seeds ([`sweep`]). `segue sim run`, `sweep` and `merge` have their options here.
+//! Networks and populations on virtual time, described in files. A scenario is read and checked ([`mod@file`]), run
+//! ([`run`]), recorded as time series for a page, traced packet by packet ([`trace`]), and run over a grid of
+//! parameters and seeds ([`sweep`]). The options of `segue sim run`, `sweep` and `merge` are here.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What `segue sim run --out DIR` writes: time series as CSV and Parquet, what nodes said, and a page with plots.
+//! The output of `segue sim run --out DIR`: time series as CSV and Parquet, the nodes' events, and a page with plots.
 
 use std::fs;
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::sweep::table::Table;
 /// The page's name.
 pub(crate) const PAGE: &str = "report.html";
 const TIME: &str = "time in s";
-/// Marks nearer to each other than this, in shares of the run, are one.
+/// Marks closer than this, as a share of the run, are merged.
 const NEAR: f64 = 0.002;
 
-/// Writes all of a run into a directory.
+/// Writes the complete output of a run into a directory.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// A file cannot be written.
 pub(crate) fn write(
     directory: &Path,
     scenario: &str,
@@ -108,7 +108,7 @@ fn row((name, value): (&str, &Value)) -> Option<[String; 2]> {
     Some([name.to_owned(), value])
 }
 
-/// Adds the plot of a quantity, with each column of it that is not zero throughout.
+/// Adds the plot of a quantity, with every column that is not always zero.
 fn push_plot(
     page: &mut Page,
     series: &Series,
@@ -143,7 +143,7 @@ fn push_plot(
     page.push_plot(name, "", &plot);
 }
 
-/// The role of a series and its style: both directions of a link have its colour, and the way up is dashed.
+/// Role and style of a series: both directions of a link have its colour, and up is dashed.
 fn drawn_as(of: &str) -> (&str, Style) {
     match of.rsplit_once('.') {
         Some((link, "up")) => (link, Style::Dashed),
@@ -152,7 +152,7 @@ fn drawn_as(of: &str) -> (&str, Style) {
     }
 }
 
-/// Where flows or a route went, if an event says that they did.
+/// The new path of flows or of a route, if the event reports a move.
 fn handover(what: &str) -> Option<&str> {
     let (_, to) = what
         .split_once(" moved from ")
@@ -162,7 +162,7 @@ fn handover(what: &str) -> Option<&str> {
     to.split([' ', ',']).next()
 }
 
-/// Handovers, those at nearly one instant to one place once.
+/// Handovers; those at nearly the same time to the same path are merged.
 fn marks(events: &[Event], end: f64) -> Vec<Mark> {
     let mut marks: Vec<Mark> = Vec::new();
     for event in events {
@@ -176,7 +176,7 @@ fn marks(events: &[Event], end: f64) -> Vec<Mark> {
     marks
 }
 
-/// What holds of a path, a route or an interface from an event on: of what, and what.
+/// The object (path, route or interface) whose state an event reports, and its new state.
 fn state(Event { node, what, .. }: &Event) -> Option<(String, String)> {
     if let Some((_, route)) = what.split_once("default route over ") {
         return Some((format!("{node}: default route"), route.to_owned()));
@@ -194,7 +194,7 @@ fn state(Event { node, what, .. }: &Event) -> Option<(String, String)> {
     Some((format!("{node}: {host}{path}"), state.to_owned()))
 }
 
-/// A row for each path, route and interface of which events tell.
+/// A row for each path, route and interface with reported states.
 fn states(events: &[Event], end: f64) -> Vec<Band> {
     let mut rows: Vec<Band> = Vec::new();
     for event in events {

@@ -1,4 +1,4 @@
-//! `segue sim run` of a population: runs its shards over the processors and collects the results.
+//! `segue sim run` for a population: distributes its shards over the processors and collects the results.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use serde_json::json;
 /// Virtual time between two progress checks of a shard.
 const STEP: Span = Span::from_millis(500);
 
-/// A shard's progress, or its end.
+/// A shard's progress, or its result.
 enum News {
     At(u32, Time, u64),
     End(u32, Box<Stats>, Cost),
@@ -25,19 +25,19 @@ enum News {
 /// The cost of a shard.
 #[derive(Clone, Copy)]
 struct Cost {
-    /// Processor time of the part that counts.
+    /// Processor time of the measured part.
     cpu: Span,
-    /// Its events.
+    /// Number of events in the measured part.
     events: u64,
-    /// Processor time of all of it.
+    /// Processor time in total.
     whole: Span,
 }
 
-/// Runs the population on as many threads as there are processors, or as said.
+/// Runs the population on the given number of threads; by default, one per processor.
 ///
 /// # Errors
-/// If a machine broke its contract, or results cannot be printed. A deviation from the equations is
-/// not an error: it is printed and shown in the exit status.
+/// A machine broke its contract, or the results cannot be printed. A deviation from the equations is not an error: it
+/// is printed and shown in the exit status.
 pub(crate) fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let (mut all, costs) = run_shards(spec, threads);
@@ -71,7 +71,7 @@ pub(crate) fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Re
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// All shards, each on one thread; their findings in the order of their numbers.
+/// Runs all shards, each on one thread; returns their results in order of shard number.
 fn run_shards(spec: &Spec, threads: Option<usize>) -> (Vec<Stats>, Vec<Cost>) {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.unwrap_or_else(processors).clamp(1, spec.shards as usize);
@@ -107,7 +107,7 @@ fn run_shard(spec: &Spec, number: u32, news: &Sender<News>) {
         if !counts && shard.now() >= from {
             measured = (thread_cpu(), shard.events());
         }
-        // The receiver is gone only if the program ends.
+        // The receiver is gone only if the program is ending.
         let _ = news.send(News::At(number, shard.now(), shard.events()));
     }
     let cost = Cost {
@@ -118,7 +118,7 @@ fn run_shard(spec: &Spec, number: u32, news: &Sender<News>) {
     let _ = news.send(News::End(number, Box::new(shard.finish()), cost));
 }
 
-/// Reports the shards' progress until all have ended.
+/// Reports the shards' progress until all are complete.
 fn follow(spec: &Spec, news: &Receiver<News>) -> (Vec<Stats>, Vec<Cost>) {
     let mut progress = Progress::new(Duration::from_secs(1), Duration::from_secs(60));
     let begun = Instant::now();
@@ -145,7 +145,7 @@ fn follow(spec: &Spec, news: &Receiver<News>) -> (Vec<Stats>, Vec<Cost>) {
     ends.into_iter().map(|end| end.expect("every shard has ended")).unzip()
 }
 
-/// Prints the cost of the run, on standard error because it varies.
+/// Prints the cost of the run to standard error, because it varies.
 fn tell_cost(spec: &Spec, costs: &[Cost], wall: Duration) {
     let measured = (Time::ZERO + spec.duration).since(spec.measured_from()).as_secs_f64();
     for (number, cost) in costs.iter().enumerate() {

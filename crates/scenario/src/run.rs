@@ -60,15 +60,15 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Runs the verb.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// Bad input.
+/// The input is invalid, or a file cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut sets = args.set.clone();
     sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
     sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
-    // Read it only once: it may be a pipe.
+    // Read only once: the file may be a pipe.
     let text = segue_grammar::text(&args.file)?;
     let name = args.file.display().to_string();
     if let Some(spec) = file::population::parse(&text, &name, &sets)? {
@@ -167,7 +167,7 @@ fn add_links(built: &Built, results: &mut Results) {
     ] {
         results.int(format!("nodes.{key}"), value);
     }
-    // Only where there are any.
+    // Omitted if zero.
     if refused.relay > 0 {
         results.int("nodes.relay", refused.relay);
     }

@@ -1,5 +1,5 @@
-//! What happens in the course of a run (`--out`): time series of its links and senders, and what its nodes say. A run is
-//! cut into slices; a value of a slice counts what happened in it, or holds at its end.
+//! Records the course of a run (`--out`): time series of links and senders, and the nodes' events. A run is divided
+//! into slices; the value of a slice either counts events in the slice or holds at its end.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use segue_sim::{ChannelId, Network, NodeId, Observer, Packet, Value};
 
 use crate::file::{Built, SLICES};
 
-/// What is recorded of a run under way.
+/// Records a run.
 #[derive(Clone)]
 pub(crate) struct Recorder(Rc<RefCell<Recorded>>);
 
@@ -33,41 +33,41 @@ struct Channel {
 struct Slice {
     received_bytes: u64,
     lost: u64,
-    /// Packets whose arrival is known, and the sum of their times from sending to arrival.
+    /// Packets with a known arrival, and below the sum of their delays.
     sent: u64,
     delay_ns: u64,
     queue: u64,
 }
 
-/// Something that a node said.
+/// A node's event.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// When, in seconds.
+    /// Time in seconds.
     pub(crate) at_s: f64,
     /// The node's name.
     pub(crate) node: String,
-    /// In words.
+    /// Description.
     pub(crate) what: String,
 }
 
-/// Time series: a column for each, with a value for each slice.
+/// Time series: one column each, with a value per slice.
 pub(crate) struct Series {
-    /// When each slice ends, in seconds.
+    /// End of each slice, in seconds.
     pub(crate) times: Vec<f64>,
-    /// Names, and values where there are any.
+    /// Names, and values where they exist.
     pub(crate) columns: Vec<(String, Vec<Option<f64>>)>,
-    /// In their order.
+    /// In chronological order.
     pub(crate) events: Vec<Event>,
 }
 
-/// Quantities of a channel, behind its name.
+/// Quantities of a channel: suffixes of its name.
 pub(crate) const RECEIVED: &str = "received_bps";
 pub(crate) const LOST: &str = "lost";
 pub(crate) const DELAY: &str = "delay_ms";
 pub(crate) const QUEUE: &str = "queue_packets";
 
 impl Recorder {
-    /// For a network that has not run.
+    /// A recorder for a network that has not run yet.
     pub(crate) fn new(built: &Built) -> Recorder {
         let slices = vec![Slice::default(); SLICES as usize];
         let channel = |(id, _): (ChannelId, _)| {
@@ -82,7 +82,7 @@ impl Recorder {
         })))
     }
 
-    /// Notes what holds at the end of a slice.
+    /// Records the state at the end of a slice.
     pub(crate) fn sample(&self, network: &Network) {
         let recorded = &mut *self.0.borrow_mut();
         let slice = recorded.slice(Time(network.now().0.saturating_sub(1)));
@@ -91,7 +91,7 @@ impl Recorder {
         }
         for (name, value) in network.gauges().iter() {
             let Value::Float(value) = value else { continue };
-            // The second end of an application has a name of its own.
+            // An application's second end has a separate name in the results; here both ends share one.
             let name = name.replace(".second.", ".");
             let known = recorded.gauges.iter().position(|(known, _)| *known == name);
             let place = known.unwrap_or_else(|| {
@@ -102,7 +102,7 @@ impl Recorder {
         }
     }
 
-    /// All that was recorded.
+    /// The recorded series.
     pub(crate) fn series(&self) -> Series {
         let recorded = self.0.borrow();
         let seconds = recorded.end.as_secs_f64() / SLICES as f64;

@@ -1,4 +1,4 @@
-//! Results for people and for machines.
+//! Results as text and as JSON.
 
 use std::fmt::Write;
 
@@ -25,9 +25,8 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// Results as a table: a heading for each part of the scenario, with its results below.
-/// Distributions appear only in JSON: shares above a bound, and shares of handovers by packets
-/// lost. So do lists.
+/// Results as a table: a heading for each part of the scenario, with its results below. Distributions (shares above a
+/// bound, shares of handovers by lost packets) and lists appear only in JSON.
 #[must_use]
 pub(crate) fn table(results: &Results) -> String {
     let short = |name: &str| name.split_once('.').map_or(0, |(_, rest)| rest.chars().count());
@@ -54,13 +53,13 @@ pub(crate) fn table(results: &Results) -> String {
     text
 }
 
-/// Six significant digits.
+/// Formats a number with six significant digits.
 #[must_use]
 pub(crate) fn number(x: f64) -> String {
     if x == 0.0 {
         return "0".into();
     }
-    // Not by log10, whose last bit depends on the machine.
+    // Does not use log10, whose last bit depends on the machine.
     let scientific = format!("{x:.5e}");
     let exponent = scientific.split_once('e').and_then(|(_, exponent)| exponent.parse().ok());
     let digits = 5 - exponent.unwrap_or(0_i32);

@@ -59,7 +59,7 @@ pub struct MergeArgs {
 /// Runs a sweep.
 ///
 /// # Errors
-/// Bad input, or a file that cannot be read or written.
+/// The input is invalid, or a file cannot be read or written.
 pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
     let text = segue_grammar::text(&args.file)?;
     if file::population::is_one(&text) {
@@ -85,7 +85,7 @@ pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
     finish(&plan, &kept, out, args.json)
 }
 
-/// Checks the table `[sweep]` of a scenario, if it has one, without running it.
+/// Checks the table `[sweep]` of a scenario, if it has one, without running the sweep.
 ///
 /// # Errors
 /// One line with file, line and key.
@@ -99,7 +99,7 @@ pub fn check(scenario: &Scenario) -> anyhow::Result<()> {
 /// Merges shards.
 ///
 /// # Errors
-/// Bad input, or a file that cannot be read or written.
+/// The input is invalid, or a file cannot be read or written.
 pub fn merge(args: MergeArgs) -> anyhow::Result<ExitCode> {
     let (plan, kept) = store::gather(&args.dirs)?;
     std::fs::create_dir_all(&args.out)
@@ -107,7 +107,7 @@ pub fn merge(args: MergeArgs) -> anyhow::Result<ExitCode> {
     finish(&plan, &kept, Some(&args.out), args.json)
 }
 
-/// Writes the tables, reports failures, and sums up.
+/// Writes the tables, reports failures, and prints a summary.
 fn finish(
     plan: &Plan,
     kept: &[Kept],

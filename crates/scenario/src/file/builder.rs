@@ -1,4 +1,4 @@
-//! A network under construction, and what its tables ask of it.
+//! A network under construction, and the operations that tables use to build it.
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ const GIVEN: [u8; 2] = [10, 255];
 /// Seeds of applications (`Network::seed_of`).
 const APP: u64 = 0x61_7070;
 
-/// Restarts a role on virtual time, after a while.
+/// Restarts a role at a virtual time, after a delay.
 type Restart = fn(&mut Network, AgentId, Time, Span);
 
 /// A network under construction.
@@ -33,22 +33,22 @@ pub(super) struct Builder<'a> {
     pub(super) links: Vec<(String, [ChannelId; 2])>,
     /// Inner addresses of hosts' nodes.
     pub(super) inner: BTreeMap<NodeId, Vec<IpAddr>>,
-    /// Addresses that stock hosts make of what routers advertise, by the interface.
+    /// Addresses that stock hosts will form from router advertisements, by interface.
     pub(super) homes: BTreeMap<(NodeId, u32), IpAddr>,
     limit: Span,
     nodes: BTreeMap<String, NodeId>,
-    /// The name of each node, and whether it carries packets for others.
+    /// Name of each node, and whether it forwards packets for others.
     written: Vec<(Name, bool)>,
     addresses: BTreeMap<IpAddr, NodeId>,
     roles: BTreeMap<String, (AgentId, Restart)>,
-    /// Names of what has results.
+    /// Names of objects that produce results.
     names: BTreeSet<String>,
-    /// Node, protocol and port, with the owner's name.
+    /// The owner's name, by node, protocol and port.
     ports: BTreeMap<(NodeId, u8, u16), String>,
     kept: BTreeMap<TypeId, Box<dyn Any>>,
     files: &'a Files,
     apps: u32,
-    /// The first sender that would stop time.
+    /// The first sender that would stop virtual time.
     pub(super) standstill: Option<Mistake>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// What tables of a kind keep here for each other, and for events: one value of each type.
+    /// Shared state of the tables of one kind and their events: one value per type.
     pub(super) fn kept<T: Default + 'static>(&mut self) -> &mut T {
         let kept = self.kept.entry(TypeId::of::<T>()).or_insert_with(|| Box::<T>::default());
         kept.downcast_mut().expect("it stands under its type")
@@ -86,12 +86,12 @@ impl<'a> Builder<'a> {
         self.network.seed_of(APP, self.apps)
     }
 
-    /// The text of a file that the scenario names.
+    /// The text of a file that the scenario refers to.
     pub(super) fn read_file(&self, name: &Name) -> Result<Arc<str>, Mistake> {
         self.files.read(name.get_ref()).map_err(Mistake::at(name))
     }
 
-    /// Up and down of the link or cell with this name.
+    /// The link parameters, up and down, of the link or cell with this name.
     pub(super) fn specs<T>(
         &self,
         link: &OverLink<T>,
@@ -100,7 +100,7 @@ impl<'a> Builder<'a> {
         link.specs(name, |file| self.files.losses(file))
     }
 
-    /// The link with this name, up and down.
+    /// The channels of the link with this name, up and down.
     pub(super) fn link(&self, name: &Name) -> Result<[ChannelId; 2], Mistake> {
         let links = self.links.iter().cloned().collect();
         named("link", name, &links)
@@ -117,7 +117,7 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
-    /// Gives a node an address, which stands at this place; fails if another has it.
+    /// Assigns an address to a node; fails if another node has it. `place` is where the file states it.
     pub(super) fn own<T>(
         &mut self,
         id: NodeId,
@@ -166,28 +166,28 @@ impl<'a> Builder<'a> {
         Ok(index)
     }
 
-    /// Whether a host makes an address of what is advertised to it: where it sends from there shows in the run.
+    /// True if a host forms this address from router advertisements; its route is only known during the run.
     pub(super) fn is_home(&self, address: IpAddr) -> bool {
         self.homes.values().any(|home| *home == address)
     }
 
-    /// Whether a node has this address.
+    /// True if a node has this address.
     pub(super) fn owned(&self, address: IpAddr) -> bool {
         self.addresses.contains_key(&address)
     }
 
-    /// Whether a node carries packets for others.
+    /// Returns a function that reports whether a node forwards packets for others.
     pub(super) fn transit(&self) -> impl Fn(NodeId) -> bool + use<> {
         let transit: Vec<bool> = self.written.iter().map(|(_, transit)| *transit).collect();
         move |node| transit[node.0 as usize]
     }
 
-    /// Upper bound of times in the file.
+    /// Upper limit of times in the file.
     pub(super) fn limit(&self) -> Span {
         self.limit
     }
 
-    /// Gives an address to each node without one.
+    /// Assigns an address to each node without one.
     pub(super) fn give_addresses(&mut self) -> Result<(), Mistake> {
         for (number, (name, _)) in (0..).zip(self.written.clone()) {
             let node = self.network.node(NodeId(number));
@@ -203,7 +203,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Gives nodes their shortest paths.
+    /// Installs the shortest paths at all nodes.
     pub(super) fn find_routes(&mut self) {
         let transit = self.transit();
         for node in (0..self.written.len() as u32).map(NodeId) {
@@ -244,8 +244,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The addresses of an end: those of its interface if it names one; else the inner ones of a
-    /// tunnel and those that it makes of prefixes, then the node's, then those of its interfaces.
+    /// The addresses of an end. If it names an interface, the addresses of that interface; else the inner addresses of
+    /// a tunnel and those formed from prefixes, then the node's, then those of its interfaces.
     pub(super) fn addresses(&self, end: &Spanned<End>, id: NodeId) -> Result<Vec<IpAddr>, Mistake> {
         let node = self.network.node(id);
         let Some(name) = &end.get_ref().interface else {
@@ -274,7 +274,7 @@ impl<'a> Builder<'a> {
         Ok(Time(ns))
     }
 
-    /// Reserves the name of something that has results, which must be unique.
+    /// Reserves the name of an object with results; it must be unique.
     pub(super) fn take_name(&mut self, name: &Name) -> Result<(), Mistake> {
         check_name(name)?;
         let text = name.get_ref();
@@ -287,7 +287,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Takes ports for `owner`; fails if another has one of them.
+    /// Reserves ports for `owner`; fails if one of them is in use.
     pub(super) fn take_ports(
         &mut self,
         node: NodeId,
@@ -311,7 +311,7 @@ impl<'a> Builder<'a> {
         Ok(first)
     }
 
-    /// Takes the first free run of this many ports for `owner`.
+    /// Reserves the first free range of this many ports for `owner`.
     pub(super) fn free_ports(
         &mut self,
         node: NodeId,
@@ -335,7 +335,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Names a role, so that events can restart it.
+    /// Registers a role by name, so that events can restart it.
     pub(super) fn add_role<R: Role>(&mut self, name: &str, id: AgentId) {
         let restart: Restart = |network, id, at, down| {
             let agent = network.agent_mut::<RoleAgent<R>>(id).expect("it is of this role");
@@ -344,7 +344,7 @@ impl<'a> Builder<'a> {
         self.roles.insert(name.to_owned(), (id, restart));
     }
 
-    /// Has the role with this name crash, and start anew after a while.
+    /// Crashes the role with this name, and starts it again after `down`.
     pub(super) fn restart(&mut self, name: &Name, at: Time, down: Span) -> Result<(), Mistake> {
         let (id, restart) = named("host", name, &self.roles)?;
         restart(&mut self.network, id, at, down);
@@ -352,5 +352,5 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Names of results that nothing else may use.
+/// Reserved names of results.
 const RESERVED: [&str; 2] = ["link", "nodes"];

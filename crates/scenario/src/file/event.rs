@@ -1,19 +1,19 @@
-//! What may happen to the tables of a scenario at preset times.
+//! Events of a scenario's tables at preset times.
 
 use segue_clock::{Span, Time};
 use segue_grammar::{Event, EventKeys, Mistake, Name};
 
 use super::builder::Builder;
 
-/// A kind of events.
+/// A kind of event.
 pub(super) struct EventKind {
     /// Its keys.
     pub(super) keys: EventKeys,
-    /// Schedules an event at a time, to what is named.
+    /// Schedules an event for a named object.
     pub(super) add: fn(&mut Builder<'_>, &Event, Time, &Name) -> Result<(), Mistake>,
 }
 
-/// A role crashes, and starts anew after a while.
+/// Crashes a role, and starts it again after a while.
 pub(super) const RESTART: EventKind = EventKind {
     keys: EventKeys { name: "restart", with: &["for"] },
     add: |builder, event, at, name| {
@@ -21,7 +21,7 @@ pub(super) const RESTART: EventKind = EventKind {
     },
 };
 
-/// Schedules an event as the one of these kinds that it is.
+/// Schedules an event according to its kind.
 pub(super) fn schedule(
     event: &Event,
     builder: &mut Builder<'_>,

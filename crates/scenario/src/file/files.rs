@@ -1,4 +1,4 @@
-//! Files that a scenario names.
+//! Files that a scenario refers to.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use segue_grammar::text_up_to;
 use segue_netem::LossTrace;
 
-/// Most bytes of a file that a scenario names.
+/// Maximum length in bytes of such a file.
 const MAX_NAMED: u64 = 128 << 20;
 
-/// Files that a scenario names. Each is read only once, so every run of a scenario sees the same
-/// content.
+/// Files that a scenario refers to. Each is read only once, so that all runs of a scenario see the same content.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
-    /// Their directory; `None` if the scenario may name no files.
+    /// Their directory; `None` if the scenario must not refer to files.
     directory: Option<PathBuf>,
     known: Arc<Mutex<BTreeMap<String, Arc<str>>>>,
 }
@@ -29,7 +28,7 @@ impl Files {
     /// The text of a file.
     ///
     /// # Errors
-    /// It cannot be read, or no file may be named.
+    /// The file cannot be read, or the scenario must not refer to files.
     pub(super) fn read(&self, name: &str) -> Result<Arc<str>, String> {
         let Some(directory) = &self.directory else {
             return Err("this scenario may name no files".into());
@@ -43,11 +42,10 @@ impl Files {
         Ok(text)
     }
 
-    /// A recorded sequence of losses: a word for each packet, `1` or `lost`, `0` or `kept`; a `#`
-    /// begins a comment.
+    /// A recorded sequence of losses, one word per packet: `1` or `lost`, `0` or `kept`. A `#` starts a comment.
     ///
     /// # Errors
-    /// What is wrong, with the line of that file.
+    /// The error, with the line in that file.
     pub(super) fn losses(&self, name: &str) -> Result<LossTrace, String> {
         losses(&self.read(name)?).map_err(|message| format!("{name}:{message}"))
     }

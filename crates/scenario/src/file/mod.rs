@@ -1,11 +1,11 @@
-//! Scenarios: a TOML file is read and checked into a network that can run.
+//! Reads a scenario from a TOML file, and checks and builds the network that it describes.
 //!
 //! ```text
-//!  text ── Source ──► tree of values, some set from outside ── tables ──► what was written
+//!  text ── Source ──► tree of values, with overrides ── tables ──► the scenario's tables
 //!                                                    plan, place, reach ──► Built: a Network and its names
 //! ```
 //!
-//! Building the network once finds every mistake; a run builds it again.
+//! The network is built once to find all errors; each run builds it again.
 
 mod builder;
 mod event;
@@ -34,7 +34,7 @@ pub struct Scenario {
     files: Files,
     source: Source,
     file: File,
-    /// Upper bound of times in the file.
+    /// Upper limit of times in the file.
     limit: Span,
 }
 
@@ -44,7 +44,7 @@ pub struct Built {
     pub network: Network,
     /// When the run ends.
     pub end: Time,
-    /// Links by name, with the direction from the first end and the one back.
+    /// Links by name, each with its channel from the first end and the channel back.
     pub links: Vec<(String, [ChannelId; 2])>,
 }
 
@@ -65,7 +65,7 @@ impl Scenario {
         Scenario::of_text(path, &text(path)?, sets)
     }
 
-    /// Parses the text of a file read before, and overrides some values.
+    /// Parses the text of a file that was already read, and overrides some values.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -74,7 +74,7 @@ impl Scenario {
         Scenario::make(&name, text, sets, directory(&name))
     }
 
-    /// Parses the text of the file `name`; other files are searched for in its directory.
+    /// Parses the text of the file `name`; files that it refers to are relative to its directory.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -82,7 +82,7 @@ impl Scenario {
         Scenario::make(name, text, &[], directory(name))
     }
 
-    /// Parses a self-contained text, which may name no other files.
+    /// Parses a self-contained text, which must not refer to files.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -90,9 +90,8 @@ impl Scenario {
         Scenario::make(name, text, &[], Files::new(None))
     }
 
-    /// The same scenario with some values overridden. Keys are dotted, and a list element is
-    /// addressed by its name: `ftp.f1.window`. Values are written as in TOML; anything else is
-    /// taken as text.
+    /// The same scenario with some values overridden. Keys are dotted, and a list element is addressed by its name:
+    /// `ftp.f1.window`. Values are written as in TOML; a value that is not TOML becomes a string.
     ///
     /// # Errors
     /// One line with file and key.
@@ -108,7 +107,7 @@ impl Scenario {
     ) -> anyhow::Result<Scenario> {
         let source = Source::new(name, text, sets)?;
         let file = File::read(&source).map_err(|mistake| source.tell(&mistake))?;
-        // A shortened run may keep later times in the file.
+        // A shortened run may keep events after its end in the file.
         let written = (!sets.is_empty()).then(|| Top::take(&mut source.written()).ok()).flatten();
         let ends = [Some(&file.top), written.as_ref()].into_iter().flatten();
         let limit = ends.map(|top| top.duration.get_ref().0).max().unwrap_or(Span::ZERO);
@@ -123,7 +122,7 @@ impl Scenario {
         Ok(Built { network, end: Time(self.duration().0), links })
     }
 
-    /// Checks that no endless sender has a way that takes no time: such a run would not get further.
+    /// Checks that each endless sender has a route that takes time. Otherwise, a run would never advance.
     ///
     /// # Errors
     /// One line with file, line and key, and the name of a link.
@@ -133,13 +132,13 @@ impl Scenario {
         standstill.map_or(Ok(()), |mistake| Err(self.source.tell(&mistake)))
     }
 
-    /// Makes the network.
+    /// Builds the network.
     #[must_use]
     pub fn build(&self) -> Built {
         self.checked_build().expect("it was built once when it was read")
     }
 
-    /// How long the run lasts.
+    /// Duration of a run.
     #[must_use]
     pub fn duration(&self) -> Span {
         self.file.top.duration.get_ref().0
@@ -151,25 +150,25 @@ impl Scenario {
         self.file.top.seed
     }
 
-    /// Whether it has a table `[sweep]`.
+    /// True if it has a table `[sweep]`.
     #[must_use]
     pub fn is_swept(&self) -> bool {
         self.file.top.sweep.is_some()
     }
 
-    /// The text of the file, without the overrides.
+    /// The text of the file, without overrides.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Values and their places, for callers that read a table themselves.
+    /// The values with their places, for callers that read further tables.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Runs it to its end.
+    /// Runs the scenario to its end.
     ///
     /// # Errors
     /// See [`Built::run`].
@@ -183,16 +182,16 @@ impl Scenario {
     }
 }
 
-/// The directory of a file.
+/// The files in the directory of a scenario.
 fn directory(name: &str) -> Files {
     Files::new(Path::new(name).parent().map(Path::to_owned))
 }
 
-/// Progress reports per run, and values of its time series.
+/// Number of slices of a run: progress reports, and values of its time series.
 pub const SLICES: u64 = 1_000;
 
 impl Built {
-    /// What a channel is called: the name of its link, and the way.
+    /// The name of a channel: its link and its direction.
     #[must_use]
     pub fn channel_name(&self, id: ChannelId) -> String {
         for (name, channels) in &self.links {
@@ -205,8 +204,8 @@ impl Built {
         format!("{from}-{to}")
     }
 
-    /// What looks like a mistake in the file, after the run: a node that had to forward and is no transit, a link that carried
-    /// nothing.
+    /// Likely mistakes in the file, found after the run: a node that had to forward but is no transit node, or a link
+    /// that carried nothing.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let stops = self.network.nodes().filter(|(_, node)| node.not_forwarded > 0);
@@ -222,7 +221,7 @@ impl Built {
         stops.chain(idle).collect()
     }
 
-    /// Runs to the end; calls `tell` now and then with the share of time that has passed.
+    /// Runs to the end; regularly calls `tell` with the share of time that has passed.
     ///
     /// # Errors
     /// If time stands still.

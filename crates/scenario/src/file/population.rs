@@ -1,4 +1,4 @@
-//! Scenarios of very many hosts: `[population]` replaces nodes and links.
+//! Scenarios with very many hosts: `[population]` replaces nodes and links.
 
 use segue_clock::Span;
 use segue_grammar::link::{JitterText, LossText, Way};
@@ -42,7 +42,7 @@ fn two_shards() -> Spanned<u32> {
     Spanned::new(0..0, 2)
 }
 
-/// Who measures the paths.
+/// The method that measures the paths.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum MeasuredBy {
@@ -60,7 +60,7 @@ struct FlowsTable {
     bytes: u32,
 }
 
-/// 20 ms of G.711 with IPv4, UDP and RTP headers.
+/// Bytes of a voice packet: 20 ms of G.711 with IPv4, UDP and RTP headers.
 fn voice_bytes() -> u32 {
     200
 }
@@ -93,13 +93,13 @@ enum Direction {
     Down,
 }
 
-/// Whether a text is a population's. Invalid TOML is refused later, when read as a scenario.
+/// True if the text describes a population. Invalid TOML is refused later, when it is read as a scenario.
 #[must_use]
 pub fn is_one(text: &str) -> bool {
     text.parse().is_ok_and(|table: toml::Table| table.contains_key("population"))
 }
 
-/// Parses the text of the file `name` if it is a population's, and overrides some values.
+/// Parses the text of the file `name` if it describes a population, and overrides some values.
 ///
 /// # Errors
 /// One line with file, line and key.

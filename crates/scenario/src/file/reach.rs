@@ -1,4 +1,4 @@
-//! Whether a packet would arrive, by the routes before the run.
+//! Checks before a run that packets would arrive, by the initial routes.
 
 use std::net::IpAddr;
 
@@ -6,25 +6,25 @@ use segue_netem::{Jitter, LinkSpec, Profile};
 use segue_sim::net::Hop;
 use segue_sim::{ChannelId, Network, NodeId, Packet, Raw};
 
-/// Most routers on a way.
+/// Maximum number of routers on a route.
 const MAX_HOPS: u32 = 64;
 
-/// A packet for looking up a way.
+/// A packet for a route lookup.
 #[must_use]
 pub(super) fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> Packet {
     Packet { dscp, ..Packet::new(protocol, from, to, 0, Raw::default()) }
 }
 
-/// Follows a packet to the node that has its destination, or to a tunnel, whose route is decided in
-/// the run. Returns whether a translator is on the way, so that answers go elsewhere.
+/// Follows a packet to the node that has its destination, or to a tunnel, whose route is decided during the run.
+/// Returns true if a translator is on the route, so that answers are sent to a different address.
 ///
 /// # Errors
-/// Where it ends.
+/// The point where the packet is dropped.
 pub(super) fn follow(network: &Network, from: NodeId, packet: &Packet) -> Result<bool, String> {
     follow_from(network, from, from, packet, &mut |_| ())
 }
 
-/// The first link on a packet's way where none of them takes time. None if one does, and if the way leads into a tunnel.
+/// If no link on a packet's route takes time, the first of them. `None` if one does, or if the route enters a tunnel.
 pub(super) fn timeless(network: &Network, from: NodeId, packet: &Packet) -> Option<ChannelId> {
     let (mut first, mut is_timeless) = (None, true);
     let way = follow_from(network, from, from, packet, &mut |id| {
@@ -40,10 +40,10 @@ fn takes_no_time(spec: &LinkSpec) -> bool {
     rate_bps.is_none() && delay.0 == 0 && *jitter == Jitter::None && *profile == Profile::default()
 }
 
-/// The same for a packet that leaves over this interface, whatever the routes say.
+/// The same for a packet that leaves over this interface, regardless of the routes.
 ///
 /// # Errors
-/// Where it ends.
+/// The point where the packet is dropped.
 pub(super) fn follow_over(
     network: &Network,
     from: NodeId,

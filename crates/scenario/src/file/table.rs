@@ -1,4 +1,4 @@
-//! What a table of scenarios is: a plug-in that is read, and then makes its part of the network step by step.
+//! The tables of a scenario as plug-ins: each kind is read, and then builds its part of the network step by step.
 
 use segue_grammar::{Mistake, Part, tables};
 use toml::Spanned;
@@ -7,40 +7,41 @@ use toml::de::{DeTable, DeValue};
 use super::builder::Builder;
 use super::event::EventKind;
 
-/// One table of a file, read. Every table takes a step before any takes the next.
+/// One table of a file. All tables complete a step before any of them starts the next.
 pub(super) trait Table: Send + Sync {
-    /// Makes what others are attached to or name: nodes, links, cells, interfaces. Nodes that have no address by then
-    /// are given one.
+    /// Creates objects that others attach to or refer to: nodes, links, cells, interfaces. After this step, nodes
+    /// without an address are assigned one.
     fn plan(&self, _builder: &mut Builder<'_>) -> Result<(), Mistake> {
         Ok(())
     }
 
-    /// Makes what decides about routes, and what others need the addresses of. Shortest paths are found after it.
+    /// Creates objects that affect routes, or whose addresses others require. After this step, shortest paths are
+    /// computed.
     fn place(&self, _builder: &mut Builder<'_>) -> Result<(), Mistake> {
         Ok(())
     }
 
-    /// Makes what sends or is reached, and checks that it is.
+    /// Creates objects that send or receive, and checks that they can reach each other.
     fn reach(&self, _builder: &mut Builder<'_>) -> Result<(), Mistake> {
         Ok(())
     }
 }
 
-/// Tables of a file, read.
+/// The tables of a file.
 pub(super) type Tables = Vec<Box<dyn Table>>;
 
-/// A kind of tables.
+/// A kind of table.
 pub(super) struct Kind {
-    /// Its name in a file.
+    /// Its name in the file.
     pub(super) name: &'static str,
     complete: fn(&mut DeTable<'_>),
     read: fn(Spanned<DeValue<'_>>) -> Result<Tables, Mistake>,
-    /// What may happen to it.
+    /// Events that apply to it.
     pub(super) events: &'static [EventKind],
 }
 
 impl Kind {
-    /// Tables of a type.
+    /// The kind of the tables that type `T` describes.
     pub(super) const fn of<T: Table + Part + 'static>(
         name: &'static str,
         events: &'static [EventKind],
@@ -52,7 +53,7 @@ impl Kind {
         Kind { name, complete: |_| (), read, events }
     }
 
-    /// The same kind, whose tables are completed from themselves before they are read.
+    /// The same kind, with sub-tables that `complete` completes before a table is read.
     pub(super) const fn completed(self, complete: fn(&mut DeTable<'_>)) -> Kind {
         Kind { complete, ..self }
     }

@@ -1,4 +1,4 @@
-//! The tables of scenarios. A new one is a file below and its lines here.
+//! The tables of scenarios. A new kind requires a file in this directory, and its lines here.
 
 mod apps;
 mod echo;
@@ -23,7 +23,7 @@ use super::event::{EventKind, schedule};
 use super::files::Files;
 use super::table::{Kind, Tables};
 
-/// All kinds, in the order in which they take each step.
+/// All kinds, in the order in which they execute each step.
 const KINDS: &[Kind] = &[
     network::NODE,
     network::LINK,
@@ -52,15 +52,15 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|kind| kind.name)
 }
 
-/// A scenario, read.
+/// A parsed scenario.
 pub(super) struct File {
-    /// The keys of the top.
+    /// The top-level keys.
     pub(super) top: Top,
     tables: Tables,
     events: Vec<Event>,
 }
 
-/// The top of a scenario.
+/// The top-level keys of a scenario.
 #[derive(Deserialize)]
 pub(super) struct Top {
     /// The seed of all randomness.
@@ -68,17 +68,17 @@ pub(super) struct Top {
     pub(super) seed: u64,
     /// When the run ends.
     pub(super) duration: Spanned<Duration>,
-    /// The axes of a sweep, which parses them itself; a single run ignores them.
+    /// The axes of a sweep. A sweep parses them itself; a single run ignores them.
     pub(super) sweep: Option<IgnoredAny>,
 }
 
-/// The seed of a scenario that names none.
+/// The seed of a scenario without one.
 pub(super) fn first_seed() -> u64 {
     1
 }
 
 impl File {
-    /// Reads a scenario; only the form of its tables is checked.
+    /// Reads a scenario, checking only the form of its tables.
     pub(super) fn read(source: &Source) -> Result<File, Mistake> {
         let mut file = source.values();
         let keys: Vec<&str> = Top::keys().into_iter().chain(names()).chain(["event"]).collect();
@@ -93,7 +93,7 @@ impl File {
         Ok(File { top: Top::take(&mut file)?, tables, events })
     }
 
-    /// Makes the network. Times in the file are at most `limit`.
+    /// Builds the network. Times in the file are limited by `limit`.
     pub(super) fn build<'a>(&self, limit: Span, files: &'a Files) -> Result<Builder<'a>, Mistake> {
         if self.top.duration.get_ref().0 == Span::ZERO {
             return Err(Mistake::of(&self.top.duration, "a run of no time"));

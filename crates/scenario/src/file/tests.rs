@@ -17,13 +17,13 @@ name = \"wire\"
 ends = [\"r:lan\", \"b\"]
 ";
 
-/// The error of the base followed by `rest`.
+/// The error for the base followed by `rest`.
 fn refusal(rest: &str) -> String {
     let error = Scenario::parse(&format!("{BASE}{rest}\n"), "s.toml").err();
     error.unwrap_or_else(|| panic!("taken: {rest}")).to_string()
 }
 
-/// The error of the base with one text replaced by another.
+/// The error for the base with one text replaced.
 fn refusal_with(old: &str, new: &str) -> String {
     assert!(BASE.contains(old));
     let error = Scenario::parse(&BASE.replacen(old, new, 1), "s.toml").err();
@@ -64,7 +64,7 @@ fn a_mistake_that_resembles_nothing_is_told_with_all_that_there_is() {
     }
 }
 
-/// Additions to the base, with the expected error.
+/// Additions to the base, each with the expected error.
 const NETWORK: &[(&str, &str)] = &[
     ("delay = \"10\"", "15: link.wire.delay: \"10\" has no unit: write for example 100ms or 1.5s"),
     ("dely = \"10ms\"", "15: link.wire.dely: unknown key (did you mean delay?)"),
@@ -168,7 +168,7 @@ const NETWORK: &[(&str, &str)] = &[
     ),
 ];
 
-/// The same of applications.
+/// Additions with applications, each with the expected error.
 const APPS: &[(&str, &str)] = &[
     (
         "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"c\"",
@@ -261,7 +261,7 @@ const APPS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The same of tunnels and radio.
+/// Additions with tunnels and radio, each with the expected error.
 const MOBILE: &[(&str, &str)] = &[
     (
         "[[anchor]]\nname = \"h\"\nnode = \"c\"",
@@ -339,7 +339,7 @@ const MOBILE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Replacements in the base, with the expected error.
+/// Replacements in the base, each with the expected error.
 const FORM: &[(&str, &str, &str)] = &[
     ("\"10s\"", "\"0s\"", "1: duration: a run of no time"),
     (
@@ -373,7 +373,7 @@ fn a_host_that_restarts_may_stay_down_for_a_while() {
     assert_eq!([connections("for = \"3s\""), connections("for = \"10s\"")], [int(2), int(1)]);
 }
 
-/// What a link with a telephone call through a tunnel was offered, with these keys for the host's probes.
+/// Packets offered to a link by a telephone call through a tunnel, with these keys for the host's probes.
 fn offered(keepalive: &str) -> u64 {
     let text = format!(
         "{BASE}delay = \"5ms\"\n[[anchor]]\nname = \"x\"\nnode = \"b\"\n\
@@ -403,11 +403,11 @@ fn links_that_sense_and_moves_that_are_announced_reach_the_network() {
         built.run(|_, _| ()).unwrap();
         let senses = built.network.nodes().flat_map(|(_, node)| &node.adapters);
         let senses: Vec<bool> = senses.map(|adapter| adapter.senses).collect();
-        // Two at the link that says so; radios and the other link notice nothing.
+        // Two interfaces, at the link with `senses`; radios and the other link detect nothing.
         assert_eq!(senses.iter().filter(|senses| **senses).count(), 2, "{senses:?}");
         built.network.events()
     };
-    // Handovers at 2, 4, 6 and 8 s, and one at the end, announced before.
+    // Handovers at 2, 4, 6 and 8 s, and one at the end, which was announced before.
     assert_eq!(events("notice = \"100ms\""), events("") + 5);
 }
 
@@ -456,7 +456,7 @@ fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
         let expected = format!("s.toml: {key}={value}: {expected}");
         assert_eq!(error.as_deref(), Some(expected.as_str()));
     }
-    // Missing tables are created within existing ones.
+    // Missing tables are created in existing ones.
     let lossy = scenario.with(&sets(&[("link.2.down.loss", "[1, 2]")])).unwrap();
     let links = lossy.source.values().into_inner().remove("link").unwrap();
     let links = segue_grammar::tables::<segue_grammar::Link>(links).unwrap();
@@ -477,7 +477,7 @@ fn the_documentation_has_every_key() {
             false => Scenario::parse(&text, "x").err(),
         };
         let error = error.map(|error| error.to_string()).unwrap_or_default();
-        // The reader names the valid keys.
+        // The reader lists the valid keys.
         let keys = error.split_once("(known: ").and_then(|(_, keys)| keys.strip_suffix(')'));
         let keys: Vec<&str> =
             keys.unwrap_or_else(|| panic!("{table}: {error}")).split(", ").collect();

@@ -12,17 +12,17 @@ use toml::{Spanned, Value};
 
 use crate::file::Scenario;
 
-/// Most runs of a sweep; each has its own file until the end.
+/// Maximum number of runs in a sweep; each has a separate file until the end.
 const MAX_RUNS: u64 = 1_000_000;
 
-/// Combinations checked, without running them, before a value that is wrong by itself is refused:
-/// it may be right with another axis's value.
+/// Number of combinations that are checked, without running them, before a value that is wrong alone is refused: it may
+/// be right together with another axis's value.
 const TRIES: u64 = 100;
 
 /// A grid of runs. Two sweeps with the same plan have the same results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// The version that made it: another version may have other results.
+    /// The version that created the plan: another version may compute other results.
     version: String,
     /// The text of the scenario.
     scenario: String,
@@ -30,10 +30,10 @@ pub(super) struct Plan {
     seeds: Vec<u64>,
 }
 
-/// A key of the scenario and the values it takes.
+/// A key of the scenario, and its values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Axis {
-    /// Dotted, with names of list elements.
+    /// Dotted, with the names of list elements.
     pub key: String,
     /// The values as written in the scenario.
     pub values: Vec<String>,
@@ -42,7 +42,7 @@ pub(super) struct Axis {
 /// The parameters of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Point<'a> {
-    /// From 0.
+    /// Counted from 0.
     pub run: u64,
     /// The seed.
     pub seed: u64,
@@ -50,11 +50,11 @@ pub(super) struct Point<'a> {
     pub values: Vec<(&'a str, &'a str)>,
 }
 
-/// How many seeds, or which.
+/// The seeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seeds(Vec<u64>);
 
-/// A share of the runs: its number from 0, and the number of shares.
+/// A share of the runs: its index from 0, and the number of shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     index: u64,
@@ -62,10 +62,10 @@ pub(super) struct Shard {
 }
 
 impl Plan {
-    /// The plan of a scenario with a table `[sweep]` and command line options.
+    /// The plan for a scenario with a table `[sweep]` and command-line options.
     ///
     /// # Errors
-    /// An invalid axis, or too many runs; with file, line and key.
+    /// An axis is invalid, or there are too many runs; with file, line and key.
     pub(super) fn of(
         scenario: &Scenario,
         sets: &[(String, Vec<String>)],
@@ -94,8 +94,7 @@ impl Plan {
         Ok(Plan { version, scenario: scenario.text().to_owned(), axes, seeds })
     }
 
-    /// Checks every value before anything runs: refuses one that is wrong both by itself and
-    /// combined with the others.
+    /// Checks every value before any run. Refuses a value that is wrong both alone and combined with the others.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -116,19 +115,18 @@ impl Plan {
         Ok(())
     }
 
-    /// Keys and values of the axes, the slowest first.
+    /// The axes, slowest first.
     pub(super) fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// How many runs.
+    /// Number of runs.
     pub(super) fn runs(&self) -> u64 {
         let counts = self.axes.iter().map(|axis| axis.values.len() as u64);
         counts.fold(self.seeds.len() as u64, u64::saturating_mul)
     }
 
-    /// The parameters of a run: the seed varies fastest, then the last axis, and the first axis
-    /// slowest.
+    /// The parameters of a run. The seed varies fastest, then the last axis; the first axis varies slowest.
     pub(super) fn point(&self, run: u64) -> Point<'_> {
         let seeds = self.seeds.len() as u64;
         let (mut rest, seed) = (run / seeds, self.seeds[(run % seeds) as usize]);
@@ -147,12 +145,12 @@ impl Plan {
         (0..self.runs()).filter(|run| run % shard.of == shard.index).collect()
     }
 
-    /// Whether it has an allowed number of runs: it may come from a file.
+    /// Checks the number of runs, for a plan from a file.
     pub(super) fn is_one(&self) -> bool {
         (1..=MAX_RUNS).contains(&self.runs())
     }
 
-    /// How another plan differs, in words.
+    /// How another plan differs, as text.
     pub(super) fn difference(&self, other: &Plan) -> &'static str {
         match () {
             () if self.version != other.version => "was made by another version",
@@ -163,7 +161,7 @@ impl Plan {
     }
 }
 
-/// The scenario's line for an axis that does not fit it.
+/// Adds the scenario's line to the error about an axis.
 fn place(scenario: &Scenario, axis: &Axis, error: &anyhow::Error) -> anyhow::Error {
     let Ok(SweepFile { sweep: Some(table) }) = scenario.source().read::<SweepFile>() else {
         return anyhow!("{error}");
@@ -171,8 +169,7 @@ fn place(scenario: &Scenario, axis: &Axis, error: &anyhow::Error) -> anyhow::Err
     let Some(key) = table.keys().find(|key| *key.get_ref() == axis.key) else {
         return anyhow!("{error}");
     };
-    // The scenario's own error is `FILE: KEY=VALUE: message`, or names a place that the value made
-    // wrong.
+    // The scenario's error is `FILE: KEY=VALUE: message`, or names a different place that the value made wrong.
     let text = error.to_string();
     let message = match text.split_once(&format!(" {}=", axis.key)) {
         Some((_, rest)) => rest,
@@ -199,7 +196,7 @@ impl fmt::Display for Point<'_> {
 }
 
 impl Shard {
-    /// Whether it is all runs.
+    /// True if the shard contains all runs.
     pub(super) fn is_whole(self) -> bool {
         self.of == 1
     }
@@ -220,7 +217,7 @@ impl FromStr for Shard {
     }
 }
 
-/// The part of a scenario file that is read here; the scenario's own reader refuses unknown keys.
+/// The part of a scenario file that is read here. The scenario's own reader refuses unknown keys.
 #[derive(Deserialize)]
 struct SweepFile {
     sweep: Option<BTreeMap<Spanned<String>, Spanned<Value>>>,
@@ -291,7 +288,7 @@ fn listed(seeds: Vec<u64>) -> Result<Seeds, String> {
     }
 }
 
-/// `--seeds`: a number, or several.
+/// Parses `--seeds`: a number of seeds, or a list.
 pub(super) fn seeds(text: &str) -> Result<Seeds, String> {
     let number =
         |text: &str| text.trim().parse::<u64>().map_err(|_| format!("{text:?} is no seed"));
@@ -302,7 +299,7 @@ pub(super) fn seeds(text: &str) -> Result<Seeds, String> {
     }
 }
 
-/// `--set`: a key, and values separated by commas outside brackets and quotation marks.
+/// Parses `--set`: a key, and values separated by commas outside brackets and quotation marks.
 pub(super) fn set(text: &str) -> Result<(String, Vec<String>), String> {
     let (key, rest) = text.split_once('=').ok_or_else(|| format!("{text:?} is no KEY=VALUE"))?;
     let (mut values, mut depth, mut quoted) = (vec![String::new()], 0i32, false);
@@ -322,7 +319,7 @@ pub(super) fn set(text: &str) -> Result<(String, Vec<String>), String> {
     Ok((key.to_owned(), values))
 }
 
-/// The values of an axis as texts: a list, or `{ from, to, step }`.
+/// The values of an axis as text: from a list, or from `{ from, to, step }`.
 fn values_of(value: &Value) -> Result<Vec<String>, String> {
     match value {
         Value::Array(list) => Ok(list.iter().map(text_of).collect()),
@@ -373,13 +370,13 @@ fn steps(from: &Value, to: &Value, step: &Value) -> Result<Vec<String>, String> 
         return Err("from, to and step are numbers; for others write a list".into());
     };
     let count = span(b - a, s)?;
-    // As many decimals as were written, so that 0.1 + 2 · 0.1 is 0.3.
+    // With as many decimals as the file uses, so that 0.1 + 2 · 0.1 is 0.3.
     let decimals = |x: f64| x.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
     let places = decimals(a).max(decimals(s)).max(1);
     Ok((0..count).map(|i| format!("{:.places$}", a + i as f64 * s)).collect())
 }
 
-/// How many values a range has, including both ends.
+/// Number of values in a range, including both ends.
 fn span(far: f64, step: f64) -> Result<u64, String> {
     let count = far / step;
     if !count.is_finite() || count < 0.0 {

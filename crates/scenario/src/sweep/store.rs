@@ -1,5 +1,5 @@
-//! A sweep's directory: `sweep.json` identifies the sweep, and `runs/` has a file for each finished
-//! run. A file appears there whole or not at all, so a crash loses only the runs under way.
+//! A sweep's directory: `sweep.json` identifies the sweep, and `runs/` contains a file for each finished run. Files
+//! appear there atomically, so a crash loses only the unfinished runs.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::Plan;
 
-/// Where a sweep's runs are kept.
+/// The directory with a sweep's runs.
 pub(super) struct Store {
     runs: PathBuf,
 }
@@ -21,28 +21,28 @@ pub(super) struct Store {
 pub(super) struct Kept {
     /// Its number.
     pub run: u64,
-    /// Why it did not finish.
+    /// The error, if the run failed.
     pub error: Option<String>,
     /// Its results, in their order.
     pub results: Vec<(String, Figure)>,
 }
 
-/// A value. Fractional numbers are texts that parse to the same bits.
+/// A value. Fractional numbers are strings that parse to the same bits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Figure {
     /// A whole number.
     Int(u64),
-    /// The shortest text of the number.
+    /// The shortest decimal representation.
     Float(String),
-    /// A word.
+    /// A string.
     Text(String),
 }
 
 impl Kept {
     /// A finished run.
     pub(super) fn of(run: u64, outcome: Result<Results, String>) -> Kept {
-        // A list is no figure: its length differs from run to run.
+        // Lists are left out: their lengths differ from run to run.
         let figure = |value: &Value| match value {
             Value::Int(n) => Some(Figure::Int(*n)),
             Value::Float(x) => Some(Figure::Float(format!("{x:?}"))),
@@ -59,10 +59,10 @@ impl Kept {
 }
 
 impl Store {
-    /// The directory of a sweep: a new one, or one of the same plan.
+    /// Opens the directory of a sweep: a new one, or one with the same plan.
     ///
     /// # Errors
-    /// A directory of another sweep, or an unwritable one.
+    /// The directory belongs to another sweep, or cannot be written.
     pub(super) fn open(dir: &Path, plan: &Plan) -> anyhow::Result<Store> {
         let runs = dir.join("runs");
         fs::create_dir_all(&runs).with_context(|| format!("cannot make {}", runs.display()))?;
@@ -84,23 +84,23 @@ impl Store {
         self.runs.join(format!("{run:06}.json"))
     }
 
-    /// Keeps a finished run.
+    /// Stores a finished run.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(super) fn keep(&self, kept: &Kept) -> anyhow::Result<()> {
         write(&self.path(kept.run), &serde_json::to_vec(kept).context("a run")?)
     }
 
-    /// Whether a run is stored and readable.
+    /// True if a run is stored and readable.
     pub(super) fn has(&self, run: u64) -> bool {
         self.load(run).is_ok()
     }
 
-    /// A finished run.
+    /// Loads a finished run.
     ///
     /// # Errors
-    /// It is missing or malformed.
+    /// The run is missing or malformed.
     pub(super) fn load(&self, run: u64) -> anyhow::Result<Kept> {
         let path = self.path(run);
         let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
@@ -120,10 +120,10 @@ impl Store {
     }
 }
 
-/// Writes a file under a temporary name and renames it once complete.
+/// Writes a file under a temporary name, and renames it when complete.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let wrong = || format!("cannot write {}", path.display());
     let name = path.file_name().map_or_else(Default::default, |name| name.to_string_lossy());
@@ -132,7 +132,7 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     fs::rename(&aside, path).with_context(wrong)
 }
 
-/// The plan that a directory holds, if it holds one.
+/// The plan in a directory, if there is one.
 fn read_plan(dir: &Path) -> anyhow::Result<Option<Plan>> {
     let path = dir.join("sweep.json");
     match fs::read(&path) {
@@ -149,10 +149,10 @@ fn read_plan(dir: &Path) -> anyhow::Result<Option<Plan>> {
     }
 }
 
-/// All runs of the sweep whose shards are in these directories.
+/// Collects all runs of a sweep from the directories of its shards.
 ///
 /// # Errors
-/// Directories of different sweeps, two different results of one run, or a missing run.
+/// The directories belong to different sweeps, contain two different results of a run, or lack a run.
 pub(super) fn gather(dirs: &[PathBuf]) -> anyhow::Result<(Plan, Vec<Kept>)> {
     let mut plan: Option<Plan> = None;
     for dir in dirs {
@@ -190,7 +190,7 @@ pub(super) fn gather(dirs: &[PathBuf]) -> anyhow::Result<(Plan, Vec<Kept>)> {
     Ok((plan, all))
 }
 
-/// Ascending numbers with neighbours merged into ranges, at most as many as fit a line.
+/// Ascending numbers with adjacent ones merged into ranges, at most as many as fit on a line.
 fn ranges(numbers: &[u64]) -> String {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for n in numbers {

@@ -1,6 +1,6 @@
-//! The table of a sweep: a row for each run, in the order of their numbers; as CSV (RFC 4180) and as
-//! Parquet. The columns are the run, its seed, the axes, and every result of any run, in order of
-//! first appearance; a result that a run lacks is empty.
+//! The result table of a sweep, as CSV (RFC 4180) and as Parquet, with one row per run in order of run number. Columns
+//! are the run, its seed, the axes, and every result of any run, in order of first appearance. A result that a run
+//! lacks is empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,16 +42,16 @@ struct Column {
     cells: Vec<Option<Cell>>,
 }
 
-/// All runs.
+/// The table of all runs.
 pub(crate) struct Table {
     columns: Vec<Column>,
 }
 
 impl Table {
-    /// The table of these runs, in ascending order of their numbers.
+    /// The table of these runs, in ascending order.
     ///
     /// # Errors
-    /// Two columns with the same name.
+    /// Two columns have the same name.
     pub(super) fn of(plan: &Plan, kept: &[Kept]) -> anyhow::Result<Table> {
         let rows = kept.len();
         let points: Vec<_> = kept.iter().map(|run| plan.point(run.run)).collect();
@@ -82,7 +82,7 @@ impl Table {
         Ok(Table { columns })
     }
 
-    /// A table of numbers by their names, of which some may be missing.
+    /// A table of named columns of numbers, some of which may be missing.
     pub(crate) fn of_numbers(columns: impl Iterator<Item = (String, Vec<Option<f64>>)>) -> Table {
         let of = |(name, cells): (String, Vec<Option<f64>>)| {
             let cells = cells.into_iter().map(|cell| cell.map(Cell::Float)).collect();
@@ -91,7 +91,7 @@ impl Table {
         Table { columns: columns.map(of).collect() }
     }
 
-    /// Comma-separated values with a heading.
+    /// The table as CSV with a header.
     #[must_use]
     pub(crate) fn csv(&self) -> Vec<u8> {
         let rows = self.columns[0].cells.len();
@@ -110,10 +110,11 @@ impl Table {
         text.into_bytes()
     }
 
-    /// One row group, nothing compressed, no time of writing: the same table is the same bytes.
+    /// The table as Parquet: one row group, uncompressed, without a timestamp, so that the same table yields the same
+    /// bytes.
     ///
     /// # Errors
-    /// Does not happen for tables made here.
+    /// None for tables built here.
     pub(crate) fn parquet(&self) -> anyhow::Result<Vec<u8>> {
         let fields = self.columns.iter().map(|column| column.field().map(Arc::new));
         let fields = fields.collect::<Result<Vec<_>, _>>().context("Parquet schema")?;
@@ -154,7 +155,7 @@ impl Column {
         group: &mut SerializedRowGroupWriter<'_, W>,
     ) -> anyhow::Result<()> {
         match self.kind {
-            // The bits of an unsigned number are kept in the signed type.
+            // The signed column type holds the bits of an unsigned number.
             Kind::Unsigned => self.write_as::<Int64Type, W>(group, |cell| match cell {
                 Cell::Unsigned(n) => Some(*n as i64),
                 _ => None,
@@ -238,7 +239,7 @@ impl Figure {
     }
 }
 
-/// A value of an axis, as TOML reads it; anything else is a text.
+/// A value of an axis, parsed as TOML; a value that is not TOML becomes a string.
 fn written(text: &str) -> Cell {
     let table = format!("v = {text}").parse::<toml::Table>().ok();
     match table.filter(|table| table.len() == 1).and_then(|mut table| table.remove("v")) {
@@ -250,8 +251,8 @@ fn written(text: &str) -> Cell {
     }
 }
 
-/// The column of an axis. Durations and rates are numbers in seconds and in bits per second, and the column's name ends with
-/// the unit; percentages are shares of 1.
+/// The column of an axis. Durations and rates become numbers in seconds and bits per second, with the unit as suffix of
+/// the column's name; percentages become shares of 1.
 fn of_axis(key: &str, cells: Vec<Option<Cell>>) -> Column {
     type Read = fn(&Cell) -> Option<f64>;
     let seconds: Read = |cell| Some(units::duration(cell.word()?).ok()?.as_secs_f64());
@@ -271,8 +272,8 @@ fn of_axis(key: &str, cells: Vec<Option<Cell>>) -> Column {
     column(key, cells)
 }
 
-/// A column of the narrowest kind that holds all of its values: one fractional number makes the
-/// column fractional, and any other mix makes it text.
+/// A column of the narrowest type that holds all its values: one fractional number makes the column fractional, and any
+/// other mix makes it text.
 fn column(name: &str, cells: Vec<Option<Cell>>) -> Column {
     let mut kinds = cells.iter().flatten().map(Cell::kind);
     let first = kinds.next().unwrap_or(Kind::Float);

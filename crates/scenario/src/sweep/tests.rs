@@ -192,7 +192,7 @@ fn shards_share_the_runs_out_and_seeds_and_sets_are_read_from_the_command_line()
     assert!(set("k").is_err());
 }
 
-/// Values of every kind; the loss decides which of them appear.
+/// Values of every type; the loss decides which of them appear.
 fn outcome(point: &Point<'_>) -> Result<Results, String> {
     let mut results = Results::new();
     results.int("f.sent", u64::MAX - point.run);
@@ -232,7 +232,7 @@ fn the_table_has_a_row_for_each_run_and_a_column_for_all_that_any_run_has() {
     assert_eq!(lines[1], "0,5,0.5,0.001,18446744073709551615,0.0,\"a \"\"b\"\", c\",");
     assert_eq!(lines[2], "1,3,0.5,0.001,18446744073709551614,0.1,,3");
     assert_eq!(lines[4], "3,3,0.5,0.002,,,,");
-    // To the last bit: 0.1 · 6.
+    // Exact to the last bit: 0.1 · 6.
     assert_eq!(lines[7], "6,5,0.25,0.001,18446744073709551609,0.6000000000000001,,2.5");
 }
 

@@ -1,4 +1,4 @@
-//! Distributes runs over threads: each takes the next free run and stores its results at once.
+//! Distributes runs over threads. Each thread takes the next free run and stores its results immediately.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,10 @@ use segue_text::terminal;
 use super::plan::{Plan, Point};
 use super::store::{Kept, Store};
 
-/// Does those of `runs` that the store lacks.
+/// Executes those of `runs` that the store lacks.
 ///
 /// # Errors
-/// A run that cannot be stored; the others under way are stored first.
+/// A run cannot be stored. Other unfinished runs are stored first.
 pub(super) fn execute(
     plan: &Plan,
     store: &Store,
@@ -66,7 +66,7 @@ struct Progress {
     done: usize,
     shown: terminal::Progress,
     begun: Instant,
-    /// When the latest runs ended, for the rate: at most 50 of them.
+    /// End times of the latest runs, at most 50, to compute the rate.
     ends: VecDeque<Instant>,
 }
 

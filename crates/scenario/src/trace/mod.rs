@@ -1,5 +1,5 @@
-//! Traces of a run: `PREFIX.pcapng` with every packet at every interface that it passes, `PREFIX.log` with a
-//! line for every event.
+//! Traces of a run: `PREFIX.pcapng` contains every packet at every interface that it passes, and `PREFIX.log` has a
+//! line for each event.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -37,17 +37,17 @@ const RESOLUTION: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// What to write.
+/// Options of a trace.
 pub struct Options {
     /// Prefix of `.pcapng` and `.log`.
     pub prefix: PathBuf,
-    /// Most bytes of a packet.
+    /// Maximum bytes stored per packet.
     pub snaplen: u32,
-    /// `NODE` or `NODE:INTERFACE`; empty: everywhere.
+    /// `NODE` or `NODE:INTERFACE`; if empty, all interfaces.
     pub only: Vec<String>,
 }
 
-/// A trace under way.
+/// A trace being written.
 #[derive(Clone)]
 pub struct Trace(Rc<RefCell<Files>>);
 
@@ -71,10 +71,10 @@ struct Places {
 }
 
 impl Trace {
-    /// Begins a trace of a network that has not run.
+    /// Starts a trace of a network that has not run yet.
     ///
     /// # Errors
-    /// A file that cannot be written, or an unknown interface.
+    /// A file cannot be written, or an interface is unknown.
     pub fn begin(built: &Built, options: &Options) -> anyhow::Result<Trace> {
         let create = |end: &str| -> anyhow::Result<BufWriter<File>> {
             let mut path = options.prefix.clone().into_os_string();
@@ -123,7 +123,7 @@ impl Trace {
     }
 }
 
-/// The interfaces that are traced, by their number in the file.
+/// The traced interfaces; their position is their number in the file.
 struct Interfaces(Vec<(String, (NodeId, u32))>);
 
 impl Interfaces {
@@ -165,7 +165,7 @@ fn interface(name: &str, snaplen: u32) -> InterfaceDescriptionBlock<'static> {
 }
 
 impl Files {
-    /// Runs `what` on the files, unless an earlier step failed.
+    /// Runs `what` on the files, unless an earlier call failed.
     fn attempt(&mut self, what: impl FnOnce(&mut Files) -> anyhow::Result<()>) {
         if self.failed.is_none() {
             self.failed = what(self).err();
@@ -236,7 +236,7 @@ impl Observer for Trace {
     }
 }
 
-/// Why a packet went no further, in words.
+/// The reason for a packet's loss, as text.
 fn reason(why: Lost) -> &'static str {
     match why {
         Lost::Link(DropCause::Loss) => "loss of the link",
@@ -255,7 +255,7 @@ fn reason(why: Lost) -> &'static str {
     }
 }
 
-/// A packet in a few words.
+/// A short description of a packet.
 fn describe(packet: &Packet) -> String {
     let Packet { src, dst, bytes, ports: (sport, dport), .. } = packet;
     if let Some(segment) = packet.value::<Segment>() {
@@ -289,7 +289,7 @@ fn describe(packet: &Packet) -> String {
     }
 }
 
-/// A datagram of Segue's tunnels or of their signalling in a few words.
+/// A short description of a tunnel or signalling datagram.
 fn control(packet: &Packet, raw: &Raw) -> String {
     let (sport, dport) = packet.ports;
     let ends = format!("{}:{sport} to {}:{dport}", packet.src, packet.dst);

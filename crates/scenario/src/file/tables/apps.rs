@@ -1,4 +1,4 @@
-//! The common part of all applications: two ends, ports, a time.
+//! The common part of all applications: two ends, ports, and a period of time.
 
 use std::net::IpAddr;
 
@@ -17,10 +17,10 @@ pub(super) use segue_sim::packet::TCP;
 /// UDP's protocol number.
 pub(super) const UDP: u8 = 17;
 
-/// First ports assigned if the file names none, at the asking end and at the other.
+/// First ports assigned if the file gives none, at the requesting end and at the other.
 const FIRST_PORTS: [u16; 2] = [49_152, 40_000];
 
-/// The table of an application: the keys of all, those of its transport, its own.
+/// The table of an application: the common keys, the keys of its transport, and its specific keys.
 pub(super) struct App<T, A> {
     pub(super) common: Common,
     pub(super) over: T,
@@ -37,24 +37,24 @@ impl<T: Part, A: Part> Part for App<T, A> {
     }
 }
 
-/// The keys that every application has.
+/// The keys of every application.
 #[derive(Deserialize)]
 pub(super) struct Common {
-    /// In front of its results.
+    /// Prefix of its results.
     pub(super) name: Name,
-    /// The end that asks or sends.
+    /// The end that sends requests or data.
     from: Spanned<End>,
     /// The other end.
     to: Spanned<End>,
     /// The other end's port.
     port: Option<Spanned<u16>>,
-    /// From when.
+    /// When it starts.
     pub(super) start: Option<Spanned<Duration>>,
-    /// Until when.
+    /// When it stops.
     pub(super) stop: Option<Spanned<Duration>>,
 }
 
-/// The two ends of an application, found.
+/// The two ends of an application, resolved.
 #[derive(Clone, Copy)]
 pub(super) struct Placed {
     /// Their nodes.
@@ -76,7 +76,7 @@ impl Placed {
 }
 
 impl Common {
-    /// Finds the ends, assigns them ports of a protocol, and checks that they reach each other.
+    /// Resolves the ends, assigns them ports of a protocol, and checks that they reach each other.
     pub(super) fn place(
         &self,
         builder: &mut Builder<'_>,
@@ -114,14 +114,14 @@ impl Common {
                 continue;
             }
             if reach::follow(&builder.network, node, &probe).map_err(Mistake::at(&self.to))? {
-                // Translated: answers go elsewhere.
+                // Behind a translator: answers are sent to a different address.
                 break;
             }
         }
         Ok(placed)
     }
 
-    /// Notes a sender that never stops, if neither what it sends nor what answers it takes time.
+    /// Notes a sender that never stops, if neither its packets nor the answers take time.
     pub(super) fn note_standstill(&self, builder: &mut Builder<'_>, placed: &Placed, protocol: u8) {
         let ways = [false, true].map(|back| {
             let (node, probe) = placed.probe(protocol, 0, back);
@@ -135,7 +135,7 @@ impl Common {
         builder.standstill.get_or_insert(Mistake::of(&self.to, message));
     }
 
-    /// When it starts and stops.
+    /// When it starts and when it stops.
     pub(super) fn period(&self, builder: &Builder<'_>) -> Result<Period, Mistake> {
         let start = self.start.as_ref().map_or(Ok(Time::ZERO), |start| builder.within(start))?;
         let stop = self.stop.as_ref().map(|stop| builder.within(stop)).transpose()?;

@@ -1,4 +1,4 @@
-//! `[[echo_server]]` and `[[echo_client]]`: the pattern of a protocol, `segue-echo`.
+//! `[[echo_server]]` and `[[echo_client]]`: `segue-echo`, the protocol that serves as a pattern for others.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,38 +24,38 @@ pub(super) const CLIENT: Kind = Kind::of::<Client>("echo_client", &[RELEASE]);
 /// Seeds of both roles (`Network::seed_of`).
 const ECHO: u64 = 0x6563_686f;
 
-/// What the tables know of each other.
+/// Shared state of the tables.
 #[derive(Default)]
 struct Ends {
     servers: BTreeMap<String, (NodeId, IpAddr)>,
     clients: BTreeMap<String, AgentId>,
-    /// Ends with a seed; a client's is its number, too.
+    /// Number of ends with a seed; a client also uses it as its number.
     seeds: u32,
 }
 
 /// A server.
 #[derive(Deserialize)]
 struct Server {
-    /// In front of its results.
+    /// Prefix of its results.
     name: Name,
-    /// Where it is: a node, or an interface whose address it has.
+    /// Its location: a node, or an interface whose address it uses.
     node: Spanned<End>,
-    /// The addresses that it leases.
+    /// The prefix from which it leases addresses.
     pool: Spanned<PrefixText>,
-    /// For how long.
+    /// Lifetime of its leases.
     lifetime: Option<Spanned<Duration>>,
 }
 
 /// A client.
 #[derive(Deserialize)]
 struct Client {
-    /// In front of its results.
+    /// Prefix of its results.
     name: Name,
-    /// Where it is.
+    /// Its node.
     node: Name,
     /// Its server, by name.
     server: Name,
-    /// The time between its echoes.
+    /// Interval between its echoes.
     period: Option<Spanned<Duration>>,
 }
 
@@ -102,8 +102,8 @@ impl Table for Client {
 }
 
 impl Client {
-    /// Checks that it reaches its server over the first of its interfaces that fits, which it uses. A radio has no place
-    /// before the run begins.
+    /// Checks that it can reach its server over its first suitable interface, which it uses. A radio has no cell before
+    /// the run.
     fn expect_reach(
         &self,
         builder: &Builder<'_>,
@@ -127,7 +127,7 @@ impl Client {
         let ask = reach::probe((own, PORT), (server, PORT), UDP, 0);
         let answer = reach::probe((server, PORT), (own, PORT), UDP, 0);
         let asked = reach::follow_over(network, node, index, &ask);
-        // Translated, answers go elsewhere.
+        // Behind a translator, answers are sent to a different address.
         let both = asked.and_then(|translated| {
             if translated { Ok(true) } else { reach::follow(network, there, &answer) }
         });
@@ -135,7 +135,7 @@ impl Client {
     }
 }
 
-/// A time as written, or the usual one.
+/// The given time, or the default.
 fn above_zero(written: Option<&Spanned<Duration>>, usual: Span) -> Result<Span, Mistake> {
     match written.map(|time| (time, time.get_ref().0)) {
         None => Ok(usual),
@@ -154,7 +154,7 @@ fn take_port<T>(
     builder.take_ports(node, UDP, &port, 1, owner.get_ref()).map(drop)
 }
 
-/// A number for the next end, and a seed.
+/// A number and a seed for the next end.
 fn seed(builder: &mut Builder<'_>) -> (u32, u64) {
     let seeds = &mut builder.kept::<Ends>().seeds;
     *seeds += 1;
@@ -162,7 +162,7 @@ fn seed(builder: &mut Builder<'_>) -> (u32, u64) {
     (number, builder.network.seed_of(ECHO, number))
 }
 
-/// A client gives its address up, and asks anew.
+/// Makes a client release its address and request a new one.
 const RELEASE: EventKind = EventKind {
     keys: EventKeys { name: "release", with: &[] },
     add: |builder, _, at, name| {
@@ -211,7 +211,7 @@ lifetime = \"4s\"
         has(&calm, "phone.answers", 60);
         has(&calm, "leases.leases", 1);
         let restart = "[[event]]\nat = \"20s\"\nrestart = \"leases\"\n";
-        // The first echo leaves as soon as there is a lease: one more in the run.
+        // The first echo is sent as soon as there is a lease: one more in the run.
         let release = "[[event]]\nat = \"10.2s\"\nrelease = \"phone\"\n";
         let moved = run(&format!("{NETWORK}{restart}{release}"));
         has(&moved, "leases.starts", 1);

@@ -1,4 +1,4 @@
-//! `[[mih]]`: functions of IEEE 802.21, which tell gateways and anchors of links.
+//! `[[mih]]`: IEEE 802.21 functions, which report link events to gateways and anchors.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,24 +29,24 @@ pub(super) const MIH: Kind = Kind::of::<MihTable>("mih", &[]);
 
 /// Seeds of functions (`Network::seed_of`).
 const SEED: u64 = 0x6d_6968;
-/// What a cell's number is added to for its link-layer address: interfaces have lower ones.
+/// Added to a cell's number for its link-layer address, above the numbers of interfaces.
 const CELLS: u32 = 0x8000;
 
-/// A function and its service access point: it watches links of its node.
+/// A function with its service access point, which observes links of its node.
 #[derive(Deserialize)]
 struct MihTable {
-    /// In front of its results.
+    /// Prefix of its results.
     name: Name,
-    /// Where it is.
+    /// Its node.
     node: Name,
     /// Its links: cells of the node, or names of its interfaces.
     links: Spanned<Vec<Name>>,
-    /// How good they are, and from when on.
+    /// Quality of its links over time.
     #[serde(default)]
     quality: Vec<QualityTable>,
 }
 
-/// How good a link is from an instant on, as its function reports it.
+/// The quality that the function reports for a link from a point in time on.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QualityTable {
@@ -78,7 +78,7 @@ impl QualityTable {
     }
 }
 
-/// What other tables know of functions.
+/// Shared state for other tables.
 #[derive(Default)]
 pub(super) struct Functions {
     all: BTreeMap<String, Function>,
@@ -91,7 +91,7 @@ struct Function {
     node: NodeId,
     address: IpAddr,
     port: u16,
-    /// Its links by the names of their interfaces or cells.
+    /// Its links, by name of the interface or cell.
     links: BTreeMap<String, LinkId>,
     cells: BTreeMap<CellId, String>,
 }
@@ -132,7 +132,7 @@ impl Table for MihTable {
         let seed = builder.network.seed_of(SEED, number);
         let config = MihfConfig {
             port: function.port,
-            // Its node's links foretell their end themselves, by the notice of walks.
+            // The node's links predict their loss themselves, through the notice of walks.
             links: function.links.values().map(own).collect(),
             peers: ["0.0.0.0/0", "::/0"].map(|all| all.parse().expect("a prefix")).into(),
             ..MihfConfig::new(name.as_str().into())
@@ -153,7 +153,7 @@ fn own(id: &LinkId) -> LinkConfig {
 }
 
 impl MihTable {
-    /// A link, and the cell that it is.
+    /// A link, and its cell if it is one.
     fn link(
         &self,
         builder: &mut Builder<'_>,
@@ -177,7 +177,7 @@ impl MihTable {
     }
 }
 
-/// What the link of an access is called by the function at its node that tells of it.
+/// The link-layer address that the function at a node reports for an access's link.
 pub(super) fn link_of(
     builder: &mut Builder<'_>,
     node: NodeId,
@@ -191,7 +191,8 @@ pub(super) fn link_of(
     })
 }
 
-/// How a role on a node hears of links, of these or of all, from the functions at its own node or from those that are named.
+/// Settings of a role's IEEE 802.21 function: it receives events of `links`, or of all links if there are none, from
+/// the functions named, or from those at its node.
 pub(super) fn ear(
     builder: &mut Builder<'_>,
     (role, node): (&str, NodeId),

@@ -1,4 +1,4 @@
-//! `[[mobile_node]]`: stock hosts, whom Proxy Mobile IPv6 moves.
+//! `[[mobile_node]]`: stock hosts that Proxy Mobile IPv6 serves.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,10 +22,10 @@ use crate::file::table::{Kind, Table};
 
 pub(super) const MOBILE_NODE: Kind = Kind::of::<MobileNode>("mobile_node", &[REVOKE]);
 
-/// The realm of hosts whose identity is not given.
+/// The realm of hosts without a configured identity.
 const REALM: &str = "segue.invalid";
 
-/// Hosts by name: their nodes, their identities, and their anchors' names.
+/// Hosts by name, each with its node, its identity, and the name of its anchor.
 #[derive(Default)]
 struct Hosts(BTreeMap<String, (NodeId, MnId, String)>);
 
@@ -34,15 +34,15 @@ struct Hosts(BTreeMap<String, (NodeId, MnId, String)>);
 struct MobileNode {
     /// In front of its results.
     name: Name,
-    /// Where it is.
+    /// Its node.
     node: Name,
-    /// Its identity (MN-ID). Tables with the same are one mobile node to anchors.
+    /// Its identity (MN-ID). To anchors, tables with the same identity are one mobile node.
     mn_id: Option<Name>,
-    /// The interfaces that get prefixes; by default all of its node.
+    /// The interfaces that obtain prefixes; by default all interfaces of its node.
     interfaces: Option<Vec<Name>>,
-    /// Its anchor, by name; by default the only one.
+    /// Its anchor, by name; may be omitted if there is only one.
     anchor: Option<Name>,
-    /// The prefix of each interface; by default the next of its anchor.
+    /// The prefix of each interface; by default the next free one of its anchor.
     prefixes: Option<Vec<Spanned<PrefixText>>>,
 }
 
@@ -93,7 +93,7 @@ impl Table for MobileNode {
         let node = builder.node(&self.node)?;
         let own = builder.homes.range((node, 0)..=(node, u32::MAX));
         let own: Vec<u32> = own.map(|((_, index), _)| *index).collect();
-        // Over these it knows what routers advertise, and no shortest paths.
+        // On these interfaces, it uses router advertisements and no shortest paths.
         for index in &own {
             let routes = &mut builder.network.node_mut(node).routes;
             routes.remove_towards(Hop::Interface(*index));
@@ -105,7 +105,7 @@ impl Table for MobileNode {
 }
 
 impl MobileNode {
-    /// Its anchor, with its name.
+    /// Its anchor and the anchor's name.
     fn anchor(&self, builder: &mut Builder<'_>) -> Result<(String, Planned), Mistake> {
         let anchors = &builder.kept::<Domain>().anchors;
         if let Some(name) = &self.anchor {
@@ -123,7 +123,7 @@ impl MobileNode {
         }
     }
 
-    /// The interfaces that get prefixes.
+    /// The interfaces that obtain prefixes.
     fn indices(&self, builder: &Builder<'_>, node: NodeId) -> Result<Vec<u32>, Mistake> {
         let at = builder.network.node(node);
         let Some(written) = &self.interfaces else {
@@ -150,7 +150,7 @@ impl MobileNode {
         }
     }
 
-    /// A prefix of the anchor's pool for each of this many interfaces.
+    /// A prefix from the anchor's pool for each interface.
     fn prefixes(&self, planned: &Planned, count: usize) -> Result<Vec<Prefix>, Mistake> {
         let pool = &planned.config.pool;
         let Some(written) = &self.prefixes else {
@@ -182,7 +182,7 @@ impl MobileNode {
     }
 }
 
-/// A host's anchor revokes its bindings (RFC 5846).
+/// Makes a host's anchor revoke its bindings (RFC 5846).
 const REVOKE: EventKind = EventKind { keys: EventKeys { name: "revoke", with: &[] }, add: revoke };
 
 fn revoke(builder: &mut Builder<'_>, _: &Event, at: Time, name: &Name) -> Result<(), Mistake> {

@@ -14,24 +14,24 @@ pub(super) const NAT: Kind = Kind::of::<Nat>("nat", &[REBIND]);
 /// An address translator.
 #[derive(Deserialize)]
 struct Nat {
-    /// Where it is.
+    /// Its node.
     node: Name,
     /// Interfaces, or neighbours, on the inside.
     #[serde(default)]
     inside: Vec<Name>,
-    /// Whether radios in the node's cells are inside, too.
+    /// Radios in the node's cells are inside, too.
     cells_inside: Option<bool>,
     /// The address seen from outside; by default the node's own.
     outside: Option<Address>,
-    /// What the outside port depends on.
+    /// Part of the remote endpoint on which the outside port depends.
     mapping: Option<BehaviourName>,
-    /// Which packets from outside come in.
+    /// Filter for packets from outside.
     filtering: Option<BehaviourName>,
-    /// How long a UDP mapping lives.
+    /// Lifetime of a UDP mapping.
     udp_timeout: Option<Duration>,
-    /// How long a TCP mapping lives.
+    /// Lifetime of a TCP mapping.
     tcp_timeout: Option<Duration>,
-    /// Whether packets from outside keep a mapping alive.
+    /// Packets from outside refresh a mapping.
     inbound_refresh: Option<bool>,
     /// First and last outside port.
     ports: Option<(u16, u16)>,
@@ -41,11 +41,11 @@ struct Nat {
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum BehaviourName {
-    /// Only the inside endpoint.
+    /// Depends only on the inside endpoint.
     Endpoint,
-    /// The remote address, too.
+    /// Depends on the remote address, too.
     Address,
-    /// The remote address and port, too.
+    /// Depends on the remote address and port, too.
     Port,
 }
 

@@ -57,20 +57,20 @@ impl Table for Link {
     }
 }
 
-/// Where a node sends some packets, before it considers the shortest paths.
+/// A route of a node, which takes precedence over the shortest paths.
 #[derive(Deserialize)]
 struct Route {
     /// The node.
     node: Name,
-    /// Sources it is for.
+    /// Sources it applies to.
     from: Option<PrefixText>,
-    /// Destinations it is for.
+    /// Destinations it applies to.
     to: Option<PrefixText>,
-    /// Code point it is for.
+    /// Code point it applies to.
     dscp: Option<Spanned<u8>>,
     /// `"tcp"` or `"udp"`.
     protocol: Option<Protocol>,
-    /// Destination port it is for.
+    /// Destination port it applies to.
     dport: Option<u16>,
     /// An interface of the node, a neighbour, or `"reject"`.
     via: Name,
@@ -99,7 +99,7 @@ impl Table for Route {
     }
 }
 
-/// A protocol above IP.
+/// A transport protocol.
 #[derive(Clone, Copy)]
 struct Protocol(u8);
 

@@ -1,4 +1,4 @@
-//! `[[lma]]` and `[[mag]]`: the anchors and gateways of Proxy Mobile IPv6. Their hosts are in `mobile_node.rs`.
+//! `[[lma]]` and `[[mag]]`: the anchors and gateways of Proxy Mobile IPv6. Hosts are in `mobile_node.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -33,18 +33,18 @@ pub(super) const MAG: Kind = Kind::of::<MagTable>("mag", &[]);
 
 /// Seeds of both roles (`Network::seed_of`).
 const PMIP: u64 = 0x706d_6970;
-/// Length of the prefixes: a stock host makes addresses of no others.
+/// Length of hosts' prefixes: a stock host forms addresses only from prefixes of this length.
 const LENGTH: u8 = 64;
-/// The longest lifetime that a message can say: 65535 times 4 s.
+/// Maximum lifetime on the wire: 65535 units of 4 s.
 const LONGEST: Span = Span::from_secs(65_535 * 4);
 
-/// What the tables know of each other.
+/// Shared state of the tables.
 #[derive(Default)]
 pub(super) struct Domain {
     pub(super) anchors: BTreeMap<String, Planned>,
-    /// Hosts by their interfaces' link-layer addresses: what gateways know of them.
+    /// The hosts that gateways are configured with, by the link-layer addresses of their interfaces.
     pub(super) known: BTreeMap<LinkLayer, Identity>,
-    /// Nodes with a role; there is room for one.
+    /// Nodes with a role; each can have only one.
     roles: BTreeMap<NodeId, String>,
     /// Cells and addresses of gateways' accesses.
     cells: BTreeSet<CellId>,
@@ -52,12 +52,12 @@ pub(super) struct Domain {
     seeds: u32,
 }
 
-/// An anchor that has no agent yet, or has one.
+/// An anchor, before or after its agent is created.
 #[derive(Clone)]
 pub(super) struct Planned {
     node: NodeId,
     pub(super) config: LmaConfig,
-    /// The prefixes of hosts that it knows, and what it is told of them before the run.
+    /// Prefixes of the hosts that it knows, and below the leases that it starts with.
     pub(super) taken: BTreeSet<Prefix>,
     pub(super) leases: Vec<LmaRecord>,
     pub(super) agent: Option<AgentId>,
@@ -66,74 +66,74 @@ pub(super) struct Planned {
 /// A local mobility anchor.
 #[derive(Deserialize)]
 struct LmaTable {
-    /// In front of its results.
+    /// Prefix of its results.
     name: Name,
-    /// Where it is: a node, or an interface whose address it has.
+    /// Its location: a node, or an interface whose address it uses.
     node: Spanned<End>,
     /// Its address, one of the node's.
     address: Option<Spanned<Address>>,
-    /// The prefixes that it gives to hosts.
+    /// The prefix from which it assigns prefixes to hosts.
     pool: Spanned<PrefixText>,
-    /// How long a prefix rests for a host that has left.
+    /// How long it reserves a prefix for a host that has left.
     prefix_hold: Option<Duration>,
-    /// Functions of IEEE 802.21 that tell it of links, by name.
+    /// IEEE 802.21 functions that report link events to it, by name.
     #[serde(default)]
     functions: Vec<Name>,
-    /// Who may register hosts.
+    /// Gateways that may register hosts.
     #[serde(default)]
     gateways: Vec<Spanned<PrefixText>>,
-    /// The hosts that it serves, by identity.
+    /// Identities of the hosts that it serves.
     nodes: Option<Vec<String>>,
-    /// The longest lifetime that it grants.
+    /// Maximum lifetime that it grants.
     lifetime: Option<Spanned<Duration>>,
-    /// By how much clocks may differ.
+    /// Maximum difference between clocks.
     timestamp_window: Option<Duration>,
-    /// How long a binding stays after its host has left.
+    /// How long it keeps a binding after the host has left.
     delete_delay: Option<Duration>,
-    /// How long a registration with unknown handoff state waits for the end of another.
+    /// How long a registration with an unknown handoff state waits for the deregistration of another binding.
     assign_delay: Option<Duration>,
-    /// Flows may go to another interface of their host.
+    /// Flows may move to another interface of their host.
     flow_mobility: Option<bool>,
     /// How flows are placed.
     schedule: Option<ScheduleKey>,
-    /// What accesses are worth.
+    /// Price and preference of accesses.
     #[serde(default)]
     access: Vec<Spanned<WorthKeys>>,
-    /// How the ways to gateways are measured.
+    /// How paths to gateways are measured.
     keepalive: Option<Spanned<PeerKeepaliveKeys>>,
-    /// When flows move by choice.
+    /// When flows move to a better interface.
     steering: Option<Spanned<SteeringKeys>>,
-    /// Place each flow by itself.
+    /// Place every flow individually.
     every_flow: Option<bool>,
-    /// How long a flow of which nothing comes is remembered.
+    /// Idle time after which a flow is forgotten.
     flow_idle: Option<Spanned<Duration>>,
-    /// Most flows that are placed by themselves.
+    /// Maximum number of individually placed flows.
     max_flows: Option<Spanned<usize>>,
-    /// Most bindings.
+    /// Maximum number of bindings.
     max_bindings: Option<Spanned<usize>>,
 }
 
 /// A mobile access gateway.
 #[derive(Deserialize)]
 struct MagTable {
-    /// In front of its results.
+    /// Prefix of its results.
     name: Name,
-    /// Where it is.
+    /// Its node.
     node: Name,
-    /// The usual anchor of its hosts, by name.
+    /// The default anchor of its hosts, by name.
     anchor: Name,
     /// Its accesses.
     #[serde(default)]
     access: Vec<Spanned<AccessTable>>,
-    /// Time between advertisements to a host.
+    /// Interval of advertisements to a host.
     advertise_every: Option<Spanned<Duration>>,
     /// Lifetime of a host's first registration.
     lifetime_first: Option<Spanned<Duration>>,
-    /// The shortest lifetime that it asks for.
+    /// Minimum lifetime that it requests.
     lifetime_min: Option<Spanned<Duration>>,
-    /// The longest.
+    /// Maximum lifetime that it requests.
     lifetime_max: Option<Spanned<Duration>>,
-    /// Most hosts.
+    /// Maximum number of hosts.
     max_hosts: Option<Spanned<usize>>,
 }
 
@@ -143,25 +143,25 @@ struct MagTable {
 struct AccessTable {
     /// A cell of the node, or the name of one of its interfaces.
     interface: Name,
-    /// The address that hosts there are registered at, one of the node's.
+    /// The address at which hosts on this access are registered, one of the node's.
     proxy_coa: Option<Spanned<Address>>,
-    /// Its kind.
+    /// Its technology.
     technology: Option<TechnologyKey>,
-    /// Who says that a host is there.
+    /// The source that reports hosts.
     attach: Option<AttachKey>,
-    /// How a host that attaches came there.
+    /// The handoff state of a host that attaches.
     handoff: Option<HandoffKey>,
 }
 
-/// Who says that a host is at an access.
+/// The source that reports hosts at an access.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum AttachKey {
     /// The link.
     Link,
-    /// The host, when it asks for routers.
+    /// The host, by a router solicitation.
     Solicitation,
-    /// A function of IEEE 802.21 at its node.
+    /// An IEEE 802.21 function at its node.
     Mih,
 }
 
@@ -338,7 +338,7 @@ impl MagTable {
         Ok(MagConfig { lifetime: lifetimes, advertise_every, capacity, ..usual })
     }
 
-    /// Checks that messages and tunnels between an access's address and the anchor arrive.
+    /// Checks that messages and tunnel packets arrive between the address of an access and the anchor.
     fn expect_reach(
         &self,
         builder: &Builder<'_>,
@@ -357,7 +357,7 @@ impl MagTable {
 }
 
 impl AccessTable {
-    /// The access, and the cell that it is.
+    /// An access, and its cell if it is one.
     fn access(
         &self,
         builder: &mut Builder<'_>,
@@ -419,7 +419,7 @@ impl AccessTable {
     }
 }
 
-/// A node gets a role, which there is room for: it carries packets for others, and has no other role.
+/// Assigns a role to a node, which must forward packets for others and must have no other role.
 fn settle<T>(
     builder: &mut Builder<'_>,
     node: NodeId,
@@ -440,7 +440,7 @@ fn settle<T>(
     }
 }
 
-/// An address that must be the node's.
+/// An address, which must be one of the node's.
 fn of_node(
     builder: &Builder<'_>,
     node: NodeId,
@@ -461,7 +461,7 @@ fn v6(address: IpAddr) -> Option<Ipv6Addr> {
     }
 }
 
-/// A lifetime as written, or the usual one.
+/// The given lifetime, or the default.
 fn lifetime(written: Option<&Spanned<Duration>>, usual: Span) -> Result<Span, Mistake> {
     let Some(written) = written else { return Ok(usual) };
     let Duration(span) = *written.get_ref();
@@ -472,7 +472,7 @@ fn lifetime(written: Option<&Spanned<Duration>>, usual: Span) -> Result<Span, Mi
     Err(Mistake::of(written, message))
 }
 
-/// A number as written, or the usual one.
+/// The given number, or the default.
 fn count(written: Option<&Spanned<usize>>, usual: usize, most: usize) -> Result<usize, Mistake> {
     match written.map(|written| (written, *written.get_ref())) {
         None => Ok(usual),

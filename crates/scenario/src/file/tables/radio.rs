@@ -14,10 +14,10 @@ use crate::file::table::{Kind, Table};
 pub(super) const CELL: Kind = Kind::of::<Cell>("cell", &[ATTACH, DETACH]);
 pub(super) const WALK: Kind = Kind::of::<Walk>("walk", &[]);
 
-/// Most handovers of a walk.
+/// Maximum number of handovers of a walk.
 const MAX_HANDOVERS: u64 = 1_000_000;
 
-/// What is in the air.
+/// Shared state of cells and radios.
 #[derive(Default)]
 struct Radios {
     cells: BTreeMap<String, CellId>,

@@ -18,7 +18,7 @@ pub(super) const WEB: Kind = Kind::of::<App<Connection, Web>>("web", &[]);
 /// The keys of a connection.
 #[derive(Deserialize)]
 struct Connection {
-    /// Which sender.
+    /// The congestion control.
     variant: Option<VariantName>,
     /// The profile that supplies missing keys.
     profile: Option<Profile>,
@@ -26,17 +26,17 @@ struct Connection {
     packet: Option<Spanned<u32>>,
     /// Maximum window in packets.
     window: Option<Spanned<u32>>,
-    /// First window in packets.
+    /// Initial window in packets.
     initial_window: Option<Spanned<u32>>,
-    /// First slow-start threshold in packets.
+    /// Initial slow-start threshold in packets.
     initial_ssthresh: Option<Spanned<u32>>,
-    /// Shortest retransmission timeout.
+    /// Minimum retransmission timeout.
     min_rto: Option<Duration>,
     /// Granularity of the clock.
     tick: Option<Spanned<Duration>>,
     /// How long an acknowledgement may wait for a second segment.
     delayed_ack: Option<DelayedAck>,
-    /// Duplicates that make a loss.
+    /// Number of duplicate acknowledgements that indicate a loss.
     dupack_threshold: Option<Spanned<u32>>,
     /// Bytes of a packet that only acknowledges.
     ack_size: Option<Spanned<u32>>,
@@ -45,40 +45,40 @@ struct Connection {
 /// A stream of bytes over TCP.
 #[derive(Deserialize)]
 struct Tcp {
-    /// How many bytes; by default endless.
+    /// Number of bytes; endless by default.
     bytes: Option<u64>,
 }
 
-/// Files, to the end that asks.
+/// Files sent to the requesting end.
 #[derive(Deserialize)]
 struct Ftp {
-    /// Bytes of a file; by default one endless file.
+    /// Bytes of a file; by default, one endless file.
     file_bytes: Option<u64>,
-    /// How many successive files.
+    /// Number of consecutive files.
     files: Option<u64>,
-    /// From the end of a file to the start of the next.
+    /// Time from the end of a file to the start of the next.
     pause: Option<Duration>,
-    /// The end that asks sends.
+    /// The requesting end sends the files.
     upload: Option<bool>,
 }
 
-/// Pages, read one after the other.
+/// Pages that are read one after another.
 #[derive(Deserialize)]
 struct Web {
-    /// Where sizes and times come from.
+    /// Source of sizes and times.
     #[serde(default)]
     model: WebModel,
-    /// How many pages.
+    /// Number of pages.
     pages: Option<u64>,
-    /// Connections at a time.
+    /// Number of parallel connections.
     connections: Option<u16>,
     /// Bytes of a request.
     request_bytes: Option<u32>,
-    /// Mean time to read a page.
+    /// Mean reading time of a page.
     reading: Option<Duration>,
 }
 
-/// Where sizes and times of pages come from.
+/// Source of sizes and times of pages.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum WebModel {
@@ -169,7 +169,7 @@ impl Table for App<Connection, Web> {
 }
 
 impl Connection {
-    /// The parameters: the profile's, overridden by the given keys.
+    /// The parameters of the profile, overridden by the given keys.
     fn config(&self, v6: bool) -> Result<Config, Mistake> {
         let variant = self.variant.map_or(Variant::Sack, |v| v.0);
         let mut config = match self.profile.unwrap_or(Profile::Modern) {
@@ -177,7 +177,7 @@ impl Connection {
             Profile::Ns2001 => Config::ns2_2001(variant),
             Profile::Modern => Config::modern(variant),
         };
-        // The profiles count IPv4's headers.
+        // The profiles assume IPv4 headers.
         let more = if v6 { 20 } else { 0 };
         config.header += more;
         config.ack_bytes += more;
@@ -207,7 +207,7 @@ impl Connection {
     }
 }
 
-/// A number that lies between 1 and `most`.
+/// A number, which must be between 1 and `most`.
 fn positive(value: Option<&Spanned<u32>>, most: u32) -> Result<Option<u32>, Mistake> {
     match value {
         Some(n) if !(1..=most).contains(n.get_ref()) => {
@@ -217,7 +217,7 @@ fn positive(value: Option<&Spanned<u32>>, most: u32) -> Result<Option<u32>, Mist
     }
 }
 
-/// A variant by its name.
+/// A variant of TCP, by name.
 #[derive(Clone, Copy)]
 struct VariantName(Variant);
 
@@ -232,16 +232,16 @@ impl<'de> Deserialize<'de> for VariantName {
     }
 }
 
-/// Parameters that are set together.
+/// A named set of parameters.
 #[derive(Clone, Copy, Deserialize)]
 enum Profile {
-    /// ns-2.35's defaults.
+    /// The defaults of ns-2.35.
     #[serde(rename = "ns-2.35")]
     Ns235,
     /// ns-2 before May 2001.
     #[serde(rename = "ns-2-2001")]
     Ns2001,
-    /// The RFCs of today.
+    /// Current RFCs.
     #[serde(rename = "modern")]
     Modern,
 }

@@ -26,31 +26,31 @@ use crate::file::event::{EventKind, RESTART};
 use crate::file::reach;
 use crate::file::table::{Kind, Table};
 
-/// Any role restarts as a host does.
+/// Anchors need no restart event of their kind: a host's restarts any role.
 pub(super) const HOST: Kind = Kind::of::<Host>("host", &[RESTART, HANDOVER]).completed(complete);
 pub(super) const ANCHOR: Kind = Kind::of::<Anchor>("anchor", &[]);
 
-/// Addresses of hosts whose anchor names none.
+/// Pool for hosts of an anchor without one.
 const POOL: ([u8; 4], u8) = ([10, 7, 0, 0], 16);
-/// Network for hosts' interfaces without an address; the host part is a number.
+/// Network for hosts' interfaces without an address; the host part is a sequence number.
 const PATHS: [u8; 2] = [10, 254];
 /// Seeds of tunnel ends (`Network::seed_of`).
 const END: u64 = 0x0065_6e64;
 
-/// What hosts and anchors know of each other.
+/// Shared state of the tables.
 #[derive(Default)]
 struct Ends {
     anchors: BTreeMap<String, Planned>,
     hosts: BTreeMap<String, (NodeId, AgentId)>,
-    /// By anchor, the hosts that it knows.
+    /// The hosts that each anchor knows.
     known: BTreeMap<String, Vec<Known>>,
-    /// Addresses given to hosts' interfaces.
+    /// Number of addresses assigned to hosts' interfaces.
     given: u32,
-    /// Ends with a seed.
+    /// Number of ends with a seed.
     seeds: u32,
 }
 
-/// An anchor that has no agent yet.
+/// An anchor without an agent yet.
 #[derive(Clone)]
 struct Planned {
     node: NodeId,
@@ -62,14 +62,14 @@ struct Planned {
 /// An anchor.
 #[derive(Deserialize)]
 struct Anchor {
-    /// In front of its results.
+    /// Prefix of its results.
     name: Name,
-    /// Where it is: a node, or an interface whose address it has.
+    /// Its location: a node, or an interface whose address it uses.
     node: Spanned<End>,
     /// Inner addresses that it assigns: at most one IPv4 and one IPv6 prefix.
     #[serde(default)]
     pool: Vec<Spanned<PrefixText>>,
-    /// Most paths of all hosts together.
+    /// Maximum number of paths of all hosts together.
     max_paths: Option<u32>,
     /// Time after which a silent host is forgotten.
     expiry: Option<Duration>,
@@ -78,13 +78,13 @@ struct Anchor {
 /// A mobile host.
 #[derive(Deserialize)]
 struct Host {
-    /// In front of its results, and its name at the anchor.
+    /// Prefix of its results, and its name at the anchor.
     name: Name,
-    /// Where it is.
+    /// Its node.
     node: Name,
     /// Its anchor, by name.
     anchor: Name,
-    /// Its inner addresses; the next of the anchor's pool if none are given.
+    /// Its inner addresses; by default, the next free ones of the anchor's pool.
     #[serde(default)]
     inner: Vec<Spanned<Address>>,
     /// How its paths are probed, as in a host's file.
@@ -162,7 +162,7 @@ impl Table for Anchor {
 }
 
 impl Table for Host {
-    /// Gives an address to each wired interface without one.
+    /// Assigns an address to each wired interface without one.
     fn plan(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let node = builder.node(&self.node)?;
         for place in 0..builder.network.node(node).adapters.len() {
@@ -227,7 +227,7 @@ impl Host {
         if all.paths.values().chain([&all.path]).any(upmt) {
             return Err(Mistake::beside(&self.name, "path", "upmt is not simulated: leave it out"));
         }
-        // Without a key in the file, probes would ride where data decide.
+        // By default, probes would ride with adaptive probing; here they ride only if the file says so.
         all.path.keepalive.rides = self.keepalive.asks_for_rides();
         for (name, path) in &mut all.paths {
             path.keepalive.rides = self.path[name].keepalive.asks_for_rides();
@@ -235,7 +235,7 @@ impl Host {
         Ok(all)
     }
 
-    /// Its inner addresses, one of each pool: those given, or those that the anchor would give it.
+    /// Its inner addresses, one per pool: those given, or those that the anchor would assign.
     fn inner_addresses(
         &self,
         builder: &mut Builder<'_>,
@@ -256,7 +256,7 @@ impl Host {
             if inner.iter().any(|ip| ip.is_ipv4() == is_v4(pool)) {
                 continue;
             }
-            // The first two are the network and the anchor.
+            // The first two are the addresses of the network and of the anchor.
             let mut candidates = (2..u32::MAX).map_while(|n| pool.prefix().nth(n));
             let Some(ip) = candidates.find(|ip| !builder.owned(*ip)) else {
                 return Err(Mistake::of(&self.anchor, "its pool has no address left"));
@@ -267,8 +267,8 @@ impl Host {
         Ok(inner)
     }
 
-    /// Checks that host and anchor reach each other over at least one of the host's interfaces. A radio
-    /// has no place before the run begins.
+    /// Checks that host and anchor reach each other over at least one of the host's interfaces. A radio has no cell
+    /// before the run.
     fn expect_reach(
         &self,
         builder: &Builder<'_>,
@@ -307,7 +307,7 @@ impl Host {
     }
 }
 
-/// Takes the ports of tunnels and signalling.
+/// Reserves the ports of tunnels and signalling.
 fn take_ports<T>(
     builder: &mut Builder<'_>,
     node: NodeId,
@@ -329,7 +329,7 @@ fn seed(builder: &mut Builder<'_>) -> u64 {
     builder.network.seed_of(END, number)
 }
 
-/// A host is ordered to move all its flows to the interface `to`; without it an earlier order ends.
+/// Orders a host to move all its flows to the interface `to`; without `to`, withdraws an earlier order.
 const HANDOVER: EventKind = EventKind {
     keys: EventKeys { name: "handover", with: &["to"] },
     add: |builder, event, at, name| {

@@ -1,4 +1,4 @@
-//! `[[voip]]`, `[[video]]`, `[[conference]]`: applications over UDP, and how they are measured.
+//! `[[voip]]`, `[[video]]`, `[[conference]]`: applications over UDP, and the measurement of their quality.
 
 use std::sync::Arc;
 
@@ -20,34 +20,34 @@ pub(super) const VOIP: Kind = Kind::of::<App<Measured, Voip>>("voip", &[]);
 pub(super) const VIDEO: Kind = Kind::of::<App<Measured, Video>>("video", &[]);
 pub(super) const CONFERENCE: Kind = Kind::of::<App<Measured, Conference>>("conference", &[]);
 
-/// How an application is measured.
+/// Measurement settings of an application.
 #[derive(Deserialize)]
 struct Measured {
     /// Code point of its packets.
     dscp: Option<Spanned<u8>>,
-    /// Time after which a packet counts as lost.
+    /// Delay after which a packet counts as lost.
     loss_after: Option<Spanned<Duration>>,
-    /// What delay variance is counted from.
+    /// Reference of the delay variation.
     #[serde(default)]
     forwarding: ForwardingName,
-    /// Instants of handovers that no interface change shows.
+    /// Instants of handovers that cause no interface change.
     #[serde(default)]
     handovers: Vec<Spanned<Duration>>,
-    /// How long before its instant a handover's interval begins.
+    /// How long before a handover its interval begins.
     handover_lead: Option<Duration>,
-    /// How long the interval of a handover is.
+    /// Length of a handover's interval.
     handover_span: Option<Duration>,
 }
 
 /// A telephone call.
 #[derive(Deserialize)]
 struct Voip {
-    /// Supplies the missing keys among those below.
+    /// The codec supplies missing values of the keys below.
     #[serde(default)]
     codec: Codec,
     /// Time between packets.
     packet_interval: Option<Duration>,
-    /// Bytes of speech in a packet.
+    /// Bytes of speech per packet.
     payload_bytes: Option<u32>,
     /// Talk spurts and pauses.
     spurts: Option<SpurtsText>,
@@ -56,7 +56,7 @@ struct Voip {
 /// A stream of video from the second end to the first.
 #[derive(Deserialize)]
 struct Video {
-    /// A file of frames, named from the scenario's directory.
+    /// A file with frames, relative to the scenario's directory.
     trace: Option<Name>,
     /// Unit of the times in the file.
     #[serde(default)]
@@ -64,16 +64,16 @@ struct Video {
     /// Unit of the sizes in the file.
     #[serde(default)]
     trace_size: SizeUnit,
-    /// Most bytes of video in a datagram.
+    /// Maximum bytes of video per datagram.
     max_payload_bytes: Option<u32>,
-    /// Spreads the datagrams of a frame over its time.
+    /// Spread the datagrams of a frame over the frame's duration.
     paced: Option<bool>,
 }
 
 /// A videoconference.
 #[derive(Deserialize)]
 struct Conference {
-    /// A file of frames for both ends, named from the scenario's directory.
+    /// A file with frames for both ends, relative to the scenario's directory.
     trace: Option<Name>,
     /// Unit of the times in the file.
     #[serde(default)]
@@ -81,13 +81,13 @@ struct Conference {
     /// Unit of the sizes in the file.
     #[serde(default)]
     trace_size: SizeUnit,
-    /// Rate of the pictures.
+    /// Bit rate of the video.
     rate: Option<Rate>,
-    /// Frames a second.
+    /// Frames per second.
     frames_per_s: Option<u32>,
-    /// Most bytes of video in a datagram.
+    /// Maximum bytes of video per datagram.
     max_payload_bytes: Option<u32>,
-    /// Speech.
+    /// Speech codec.
     #[serde(default = "Codec::of_conferences")]
     codec: Codec,
 }
@@ -224,18 +224,18 @@ fn read_trace(
     Ok(Some(Arc::new(trace)))
 }
 
-/// What delay variance is counted from.
+/// Reference of the delay variation.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ForwardingName {
-    /// The least delay that was seen.
+    /// The minimum of the observed delays.
     #[default]
     Minimum,
-    /// Rates and delays of the links.
+    /// The delay that follows from the links' rates and delays.
     Links,
 }
 
-/// Speech as it is coded.
+/// A speech codec.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Codec {
@@ -281,7 +281,7 @@ enum SizeUnit {
     Bits,
 }
 
-/// Talk spurts: by name, or their mean lengths.
+/// Talk spurts: by name, or by their mean lengths.
 #[derive(Clone, Copy)]
 struct SpurtsText(Spurts);
 

@@ -6,8 +6,8 @@ use segue_sim::{AgentId, Results, RoleAgent, Value};
 
 use crate::file::{Built, Scenario};
 
-/// A host with Wi-Fi and cellular, a gateway at each, and an anchor in front of the correspondent; the host's table is
-/// left open.
+/// A host with Wi-Fi and cellular, a gateway at each, and an anchor on the route to the correspondent. The host's table
+/// is last and left open.
 const DOMAIN: &str = r#"duration = "20s"
 [[node]]
 name = "phone"
@@ -122,14 +122,14 @@ fn a_stock_host_is_called_at_the_address_of_its_prefix_in_both_directions() {
     assert_eq!((int(&calm, "lma.bindings"), int(&calm, "wlan.hosts")), (2, 1));
     let Some(Value::Text(addresses)) = calm.get("alice.addresses") else { panic!("{calm:?}") };
     assert!(addresses.starts_with("2001:db8::5e:ff:fe00:1 2001:db8:0:1:"), "{addresses}");
-    // Each of its gateways knows both prefixes.
+    // Each gateway of the host carries both prefixes.
     let there = &rows(&calm, "cellular.hosts_at_end")[0];
     let own = (text(there, "prefixes"), text(there, "off_link"), text(there, "mn_id"));
     assert_eq!(own, ("2001:db8:0:1::/64", "2001:db8::/64", "alice@segue.invalid"));
     assert_eq!(int(&calm, "lma.flows"), 1);
 }
 
-/// The scenario with a call, some of its text replaced, and more tables.
+/// The scenario with a call, with some text replaced, and with further tables.
 fn with(changes: &[(&str, &str)], more: &str) -> String {
     let mut text = DOMAIN.to_owned();
     for (old, new) in changes {
@@ -148,8 +148,8 @@ fn a_call_goes_on_over_the_other_interface_when_one_has_left_and_returns_with_it
     let leaves = event("8s", "detach = \"phone:wifi\"\ncell = \"wifi\"");
     let returns = event("14s", "attach = \"phone:wifi\"\ncell = \"wifi\"");
     let results = run(&with(&[], &format!("{leaves}{returns}")));
-    // A packet every 20 ms: those on the air when the cell is left, and those sent before the other gateway has advertised
-    // itself, which takes the way from gateway to anchor to gateway to host, 10, 10 and 10 ms.
+    // A packet every 20 ms. Lost are those on the air when the host leaves the cell, and those sent before the other
+    // gateway has advertised itself, after 10 ms each from gateway to anchor, back to a gateway, and to the host.
     assert!(lost(&results, "down") <= 2, "{}", lost(&results, "down"));
     assert!((1..=3).contains(&lost(&results, "up")), "{}", lost(&results, "up"));
     let handovers = rows(&results, "lma.handovers");
@@ -165,27 +165,27 @@ fn a_call_goes_on_over_the_other_interface_when_one_has_left_and_returns_with_it
     assert!((8.005..8.01).contains(at_s), "{at_s}");
     let counted = ["moved", "left", "back"].map(|c| int(&results, &format!("lma.handovers_{c}")));
     assert_eq!(counted, [0, 1, 1]);
-    // To cellular, and back again.
+    // To cellular, and back.
     assert_eq!(int(&results, "alice.uplink_changes"), 2);
 }
 
 #[test]
 fn a_call_goes_over_the_interface_whose_gateway_is_reached_and_best() {
     let schedule = ("pool = \"2001:db8::/48\"", "pool = \"2001:db8::/48\"\nschedule = \"quality\"");
-    // The way to the first gateway is lossy from the beginning.
+    // The path to the first gateway is lossy from the beginning.
     let lossy = ("ends = [\"left\", \"core\"]", "ends = [\"left\", \"core\"]\nloss = \"10%\"");
     let [fixed, best] = [vec![lossy], vec![lossy, schedule]].map(|changes| {
         let results = run(&with(&changes, ""));
         (lost(&results, "down"), int(&results, "lma.handovers_better"))
     });
     assert!(fixed.0 > 50 && fixed.1 == 0, "{fixed:?}");
-    // It is known to be worse when the call begins.
+    // When the call begins, the path is already known to be worse.
     assert!(best.0 < 5 && best.1 == 0, "{best:?}, {fixed:?}");
-    // It falls silent, and comes back; the links of the host notice nothing.
+    // The path falls silent and recovers; the host's links notice nothing.
     let silent = event("5s", "cut = \"l\"") + &event("10s", "mend = \"l\"");
     let [kept, moved] = [vec![], vec![schedule]].map(|changes| run(&with(&changes, &silent)));
     assert!(lost(&kept, "down") > 200, "five seconds of fifty packets");
-    // Half a second in the mean until it is noticed, and a host whose router has to be preferred first.
+    // Half a second on average until detection; then the host must receive the new router preference.
     assert!(lost(&moved, "down") < 60 && lost(&moved, "up") < 70, "{moved:?}");
     assert_eq!(int(&moved, "lma.handovers_unreachable"), 1);
     assert_eq!(int(&kept, "lma.handovers_unreachable"), 0);
@@ -268,7 +268,7 @@ fn a_wired_host_is_served_as_long_as_its_link_has_a_carrier() {
     assert_eq!(counted, [0, 1, 1]);
 }
 
-/// The gateway asks after its hosts every few seconds.
+/// The gateway checks its hosts every few seconds.
 const SHORT: (&str, &str) = (
     "\"wlan\"\n[[mag]]\nname = \"cellular\"",
     "\"wlan\"\n[[mag]]\nname = \"cellular\"\nlifetime_first = \"8s\"\nlifetime_min = \"8s\"",
@@ -313,7 +313,7 @@ fn a_start_anew_of_anchor_or_gateway_costs_what_lies_in_it() {
 #[test]
 fn a_host_that_is_revoked_reaches_nobody_any_more() {
     let results = run(&with(&[], &event("10s", "revoke = \"alice\"")));
-    // Nor by the plain routes of its gateway: of 18 s it has 9.
+    // The plain routes of its gateway do not reach it either: it is reachable for 9 of 18 s.
     for way in ["up", "down"] {
         assert!((440..=460).contains(&lost(&results, way)), "{way}: {}", lost(&results, way));
     }
@@ -367,7 +367,7 @@ fn flows_of_which_nothing_comes_are_forgotten_and_placed_anew() {
     let changes = [("2001:db8::/48\"", "2001:db8::/48\"\nflow_idle = \"2s\"\nevery_flow = true")];
     let late = "[[voip]]\nname = \"early\"\nfrom = \"phone\"\nto = \"desk\"\nstart = \"1s\"\nstop = \"2s\"\n";
     let results = run(&with(&changes, late));
-    // The call has stopped a second before the end.
+    // The call stops a second before the end.
     assert_eq!(int(&results, "lma.flows"), 1);
     assert_eq!(int(&results, "early.down.received"), 50);
 }
@@ -377,7 +377,7 @@ fn anchor(built: &Built) -> AgentId {
     (0..20).map(AgentId).find(is_anchor).expect("there is one")
 }
 
-/// Packets that wait at the anchor.
+/// Number of packets that wait at the anchor.
 fn waiting(built: &Built, lma: AgentId) -> usize {
     built.network.agent::<RoleAgent<LmaRole>>(lma).unwrap().engine().waiting()
 }
@@ -395,7 +395,7 @@ fn first_packets_wait_for_a_decision_in_order_and_none_is_lost() {
         built.network.run_until(Time(ms * 1_000_000));
         waited.extend((waiting(&built, lma) > 0).then_some(ms));
     }
-    // Nobody decides: the anchor does after 20 ms. A second packet may have come by then.
+    // There is no external scheduler: the anchor decides after 20 ms. A second packet may have arrived by then.
     assert!((19..=20).contains(&waited.len()), "{waited:?}");
     built.run(|_, _| ()).unwrap();
     let results = built.network.results();
@@ -421,9 +421,9 @@ fn first_packets_that_wait_at_a_crash_are_counted() {
     assert_eq!(int(&built.network.results(), "lma.flows_nowhere"), 1);
 }
 
-/// What tells of the Wi-Fi cell.
+/// The function that reports events of the Wi-Fi cell.
 const FUNCTION: &str = "[[mih]]\nname = \"air\"\nnode = \"left\"\nlinks = [\"wifi\"]\n";
-/// The gateway there is told by it.
+/// Makes the gateway of that cell use the function.
 const TOLD: (&str, &str) = ("\"wlan\"\n[[mag]]", "\"wlan\"\nattach = \"mih\"\n[[mag]]");
 
 #[test]
@@ -439,7 +439,7 @@ fn a_gateway_is_told_by_a_function_who_comes_and_who_leaves() {
     assert_eq!(causes, ["left", "back"], "{results:?}");
     let (down, up) = (lost(&results, "down"), lost(&results, "up"));
     assert!(down <= 2 && up <= 3, "{down} {up}");
-    // While the function is away nobody tells who has come. The gateway asks for it at 11.7 and 14.7 s.
+    // While the function is down, no arrival is reported. The gateway requests its events at 11.7 and 14.7 s.
     let away = event("9s", "restart = \"air\"\nfor = \"5500ms\"");
     let results = run(&with(&[TOLD], &format!("{more}{away}")));
     let [_, back] = rows(&results, "lma.handovers") else { panic!("{results:?}") };
@@ -508,7 +508,7 @@ fn what_tells_of_links_may_be_wrong_as_well() {
     }
 }
 
-/// Some text, what stands in its place, and what is said of that.
+/// Text in the scenario, its replacement, and the expected error.
 const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "2001:db8::/48",
