@@ -1,4 +1,4 @@
-//! Addresses as people write them, and sockets bound to them.
+//! Addresses in the form that people write, and sockets bound to them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use nix::net::if_::if_nametoindex;
 use segue_linux::udp::{TimestampedSocket, UdpError};
 
-/// IPv4 or IPv6 alone.
+/// IPv4 only, or IPv6 only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     /// IPv4.
@@ -15,7 +15,7 @@ pub(crate) enum Family {
     V6,
 }
 
-/// The address of `HOST[:PORT]`, where an IPv6 address has brackets if it has a port.
+/// The address of `HOST[:PORT]`. An IPv6 address with a port needs brackets.
 ///
 /// # Errors
 /// One line that names the host.
@@ -32,7 +32,7 @@ pub(crate) fn resolve(
         None => true,
     };
     let mut found = (host, port).to_socket_addrs().map_err(|error| {
-        // The resolver's text, without the standard library's prefix.
+        // The resolver's message, without the prefix that the standard library adds.
         let text = error.to_string();
         let reason = text.strip_prefix("failed to lookup address information: ");
         anyhow!("cannot resolve {host}: {}", reason.unwrap_or(&text))
@@ -54,7 +54,7 @@ pub(crate) fn resolve(
 /// The address of a listener: `ADDR`, `ADDR:PORT`, or `:PORT` for all addresses.
 ///
 /// # Errors
-/// One line that shows what an address looks like.
+/// One line that shows the expected form.
 pub(crate) fn listen_address(text: &str, default_port: u16) -> anyhow::Result<SocketAddr> {
     let (host, port) = split(text, default_port)?;
     let host = if host.is_empty() { "::" } else { host };
@@ -87,7 +87,7 @@ fn split(text: &str, default_port: u16) -> anyhow::Result<(&str, u16)> {
         (host, rest.strip_prefix(':').or((rest.is_empty()).then_some("")))
     } else {
         match text.split_once(':') {
-            // A second colon: an IPv6 address without brackets has no room for a port.
+            // A second colon: an IPv6 address without brackets, which cannot have a port.
             Some((_, rest)) if rest.contains(':') => (text, Some("")),
             Some((host, port)) => (host, Some(port).filter(|port| !port.is_empty())),
             None => (text, Some("")),
@@ -101,7 +101,7 @@ fn split(text: &str, default_port: u16) -> anyhow::Result<(&str, u16)> {
     Ok((host, port.with_context(|| format!("{text}: the port must be a number up to 65535"))?))
 }
 
-/// Binds a socket. Without IPv6 in the kernel, all addresses means all IPv4 addresses.
+/// Binds a socket. If the kernel has no IPv6, "all addresses" means all IPv4 addresses.
 pub(crate) fn bind(
     address: SocketAddr,
     interface: Option<&str>,
@@ -118,7 +118,7 @@ pub(crate) fn bind(
     }
 }
 
-/// An address as people write it: an IPv4-mapped one as IPv4.
+/// An address in the form that people write: an IPv4-mapped one as IPv4.
 pub(crate) fn shown(address: SocketAddr) -> String {
     SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
 }

@@ -1,4 +1,4 @@
-//! The options of `segue probe`, and what they start.
+//! The command-line options of `segue probe`, and the measurements that they start.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use super::addresses::{Family, bind, listen_address, resolve};
 use super::running::Running;
 use super::{client, dscp, endpoint, guard, listen, metrics, peer, screen, secrets, stamp, target};
 
-/// The shortest and the longest UDP payload of a request.
+/// The shortest and the longest UDP payload of a request, in bytes.
 const PROBE_LENGTH: i64 = Probe::PACKET_LEN as i64;
 const PAYLOAD_MAX: i64 = endpoint::LENGTH_MAX as i64;
 
-/// Longest loss interval in probes.
+/// Maximum number of probes in a loss interval.
 const LOSS_INTERVAL_MAX: i64 = 1_000_000;
 
 /// Measure round-trip time and loss in each direction, without a tunnel.
@@ -155,13 +155,13 @@ pub struct Args {
     v6: bool,
 }
 
-/// Runs until everything is sent and answered, or until interrupted.
+/// Runs until all requests are sent and answered, or until interrupted.
 ///
 /// # Errors
-/// If anything keeps the measurement from starting.
+/// The measurement cannot start, or fails.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match start(&args) {
-        // The reader closed the output: it has seen enough.
+        // The reader closed the output because it has seen enough.
         Err(error) if broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result,
     }
@@ -292,7 +292,7 @@ fn start_stamp(args: &Args, config: Config, running: Running) -> anyhow::Result<
     }
 }
 
-/// The targets' names and addresses. One that does not resolve is reported, and stops only itself.
+/// The targets' names and addresses. A name that does not resolve is reported and left out; other targets still run.
 fn addresses(args: &Args, default_port: u16) -> anyhow::Result<Vec<(String, SocketAddr)>> {
     let interface = args.interface.as_deref();
     let address = |name: &String| {
@@ -344,7 +344,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     Ok(Config { k: args.k, t_ka: args.interval, n: args.loss_interval, taus, ..Config::default() })
 }
 
-/// Fails if the interface that the operator named is not there.
+/// Fails if the interface that the operator named does not exist.
 fn check_interface(name: &str) -> anyhow::Result<()> {
     let present = if_nameindex().context("cannot list the interfaces")?;
     let names: Vec<_> = present.iter().map(|i| i.name().to_string_lossy()).collect();

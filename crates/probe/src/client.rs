@@ -1,4 +1,4 @@
-//! The client's loop.
+//! The main loop of the client.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,28 +15,28 @@ use super::screen::{Output, Screen, exit_code};
 use super::target::Target;
 use crate::metrics::{Page, Server as Metrics};
 
-/// How to measure.
+/// Options of the client.
 pub(crate) struct ClientOptions<'a> {
     /// Settings of each measurement.
     pub config: Config,
-    /// Requests for each target.
+    /// Number of requests per target.
     pub count: Option<u32>,
-    /// How long to send.
+    /// How long to send requests.
     pub deadline: Option<Span>,
     /// Send over this interface.
     pub interface: Option<&'a str>,
     /// Requests are authenticated with the operator's key.
     pub keyed: bool,
-    /// How to print.
+    /// Output format.
     pub output: Output,
-    /// The process around it.
+    /// Metrics and scheduling of the process.
     pub running: Running,
 }
 
-/// Measures until all is sent and answered, or until interrupted.
+/// Measures until all requests are sent and answered, or until interrupted.
 ///
 /// # Errors
-/// If signals, sockets or output fail.
+/// Signals, sockets or output fail.
 pub(crate) fn run(
     mut targets: Vec<Target>,
     options: &ClientOptions<'_>,
@@ -62,8 +62,8 @@ pub(crate) fn run(
             for news in target.receive()? {
                 screen.news(now, target, &news)?;
             }
-            // Waiting answers have arrived, however late this process is, so take them before
-            // judging what is due.
+            // Answers in the queue have already arrived, however late this process runs: take them before timeouts are
+            // judged.
             let now = clock::monotonic();
             let at = match step(target, options, now, end) {
                 Step::Done => continue,
@@ -122,7 +122,7 @@ fn wait(
     signals.wait(targets.iter().map(AsFd::as_fd).chain(metrics.map(AsFd::as_fd)), until)
 }
 
-/// The metrics.
+/// The page of metrics.
 fn page(targets: &[Target], config: &Config) -> String {
     let mut page = Page::default();
     let views: Vec<_> = targets.iter().map(|target| target.view(config)).collect();
@@ -133,13 +133,13 @@ fn page(targets: &[Target], config: &Config) -> String {
     page.text()
 }
 
-/// What a target does next.
+/// The next action for a target.
 enum Step {
-    /// It sends, next at this instant.
+    /// Send requests, the next one at this time.
     Send(Time),
-    /// It waits for answers until this instant.
+    /// Wait for answers until this time.
     Drain(Time),
-    /// All is sent, and answered or given up.
+    /// All requests are sent, and answered or given up.
     Done,
 }
 
@@ -158,7 +158,7 @@ fn step(target: &mut Target, options: &ClientOptions<'_>, now: Time, end: Option
     Step::Drain(target.last_sent() + grace)
 }
 
-/// How long to wait for an answer: the longest time-out of the measurement.
+/// How long to wait for an answer: the longest timeout of the measurement.
 pub(crate) fn grace(config: &Config) -> Span {
     config.t_ka * (u64::from(config.k) + 1)
 }

@@ -1,6 +1,6 @@
-//! Differentiated services code points by name (the IANA registry of RFC 2474 and those after it).
+//! Differentiated services code points by name (IANA registry of RFC 2474 and later RFCs).
 
-/// The code point of a name or number.
+/// The code point with this name or number.
 ///
 /// # Errors
 /// One line with the known names.

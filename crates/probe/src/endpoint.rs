@@ -1,10 +1,9 @@
 //! A socket with its key, used by client, listener and peer.
 //!
-//! A packet's own stamp (t_Sc, t_Ss) is taken in user space just before it is sent, and the kernel's
-//! transmit stamp comes after the fact. So an end knows how much later than their own stamps its
-//! past packets left. It states the longest of the last few delays in the bits of the word `heard`
-//! that a session of one path leaves spare. The other end's round-trip times may be too long by
-//! that much.
+//! The timestamp inside a packet (t_Sc, t_Ss) is taken in user space just before sending; the kernel reports its
+//! transmit timestamp only afterwards. From both, an end knows how long its recent packets were delayed before they
+//! left. It states the longest of these delays in the bits of `heard` that a session of one path does not use. The
+//! round-trip times at the other end may be too long by this delay.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,32 +16,32 @@ use segue_wire::{DropReason, Header, Probe, ProbeKey};
 
 use super::device::Device;
 
-/// Packets of the past whose delays count.
+/// Number of recent packets whose delays are considered.
 const REMEMBERED: usize = 16;
-/// Most packets whose transmit stamps are awaited.
+/// Maximum number of packets with a pending transmit timestamp.
 const AWAITED_MAX: usize = 64;
-/// The longest UDP payload.
+/// The longest UDP payload in bytes.
 pub(crate) const LENGTH_MAX: usize = 65_507;
 
-/// Where a packet goes, and how.
+/// Addressing of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope {
     /// Destination.
     pub to: SocketAddr,
-    /// Source address on this machine; `None` leaves it to the kernel.
+    /// Source address on this machine; `None` lets the kernel choose.
     pub from: Option<IpAddr>,
-    /// Traffic class, if not the socket's.
+    /// Traffic class, if it differs from the socket's.
     pub class: Option<u8>,
-    /// Bytes of UDP payload; padding fills the rest after the probe.
+    /// Bytes of UDP payload. Padding after the probe fills the rest.
     pub length: usize,
 }
 
-/// A packet handed to the kernel.
+/// A packet that was passed to the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
-    /// The ID by which transmit stamps name it.
+    /// The ID of its transmit timestamp.
     pub id: u32,
-    /// Longest time from its own stamp until the kernel had it.
+    /// Upper bound of the time from its timestamp until the kernel had it.
     pub within: Span,
 }
 
@@ -50,17 +49,17 @@ pub struct Given {
 pub struct Endpoint {
     socket: TimestampedSocket,
     key: ProbeKey,
-    /// Packets on their way through the kernel, and their own stamps.
+    /// Packets with a pending transmit timestamp, and the timestamps inside them.
     awaited: VecDeque<(u32, Time)>,
     delays: Delays,
     packet: Vec<u8>,
 }
 
 impl Endpoint {
-    /// Packets of this socket, authenticated with this key; none is ever fragmented.
+    /// Sends and receives packets of this socket, authenticated with this key and never fragmented.
     ///
     /// # Errors
-    /// If the kernel cannot forbid fragmentation.
+    /// The kernel cannot forbid fragmentation.
     pub fn new(socket: TimestampedSocket, key: ProbeKey) -> io::Result<Endpoint> {
         socket.never_fragment()?;
         Ok(Endpoint {
@@ -72,7 +71,8 @@ impl Endpoint {
         })
     }
 
-    /// Takes a socket on an interface that came anew; what was on its way through the old one is forgotten.
+    /// Reopens the socket on an interface that was created again. Forgets pending transmit timestamps of the old
+    /// socket.
     pub(crate) fn reopen(&mut self, device: &mut Device) -> anyhow::Result<()> {
         self.awaited.clear();
         device.reopen(&mut self.socket)?;
@@ -84,17 +84,17 @@ impl Endpoint {
         &self.socket
     }
 
-    /// The word `heard` of a packet to send: bit 0, that the other end is heard, and above it the longest
-    /// delay of this end's last packets in microseconds, 0 for not known.
+    /// The field `heard` of a packet to send. Bit 0: the other end is heard. Other bits: the longest delay of this
+    /// end's recent packets in microseconds, 0 if unknown.
     pub fn heard(&self, heard: bool) -> u16 {
         let delay_us = self.delays.longest().map_or(0, |delay| delay.0.div_ceil(1_000).max(1));
         (delay_us.min(0x7fff) as u16) << 1 | u16::from(heard)
     }
 
-    /// Sends a probe whose own stamp was taken at `stamped`.
+    /// Sends a probe with the timestamp `stamped`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refuses the packet.
     pub fn send(
         &mut self,
         header: &Header,
@@ -115,10 +115,10 @@ impl Endpoint {
         Ok(Given { id, within })
     }
 
-    /// Takes the next transmit stamp.
+    /// Takes the next transmit timestamp.
     ///
     /// # Errors
-    /// If the socket is broken.
+    /// The socket is broken.
     pub fn left(&mut self) -> io::Result<Option<TxStamp>> {
         let stamp = self.socket.tx_stamp()?;
         if let Some(stamp) = stamp
@@ -133,15 +133,15 @@ impl Endpoint {
     /// Sets the traffic class of all packets.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refuses it.
     pub(crate) fn set_traffic_class(&self, class: u8) -> io::Result<()> {
         self.socket.set_traffic_class(class)
     }
 
-    /// Asks for ICMP errors ([`Endpoint::icmp_error`]).
+    /// Requests ICMP errors ([`Endpoint::icmp_error`]).
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refuses it.
     pub fn receive_icmp(&mut self) -> io::Result<()> {
         self.socket.receive_icmp()
     }
@@ -154,15 +154,15 @@ impl Endpoint {
     /// Takes the next datagram.
     ///
     /// # Errors
-    /// If the socket is broken.
+    /// The socket is broken.
     pub fn take(&self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
         self.socket.recv(buffer)
     }
 
-    /// The probe in a datagram, ignoring padding.
+    /// Parses and authenticates the probe in a datagram, ignoring padding.
     ///
     /// # Errors
-    /// Why it is not a probe.
+    /// The reason why it is not a valid probe.
     pub fn open(&self, bytes: &[u8]) -> Result<(Header, Probe), DropReason> {
         let header = Header::parse(bytes)?;
         let probe = &bytes[..bytes.len().min(Probe::PACKET_LEN)];
@@ -170,12 +170,12 @@ impl Endpoint {
     }
 }
 
-/// The far end's own delay, as stated in `heard`; `None` if unknown.
+/// The delay of the far end's packets, as stated in `heard`; `None` if unknown.
 pub(crate) fn far_delay(heard: u16) -> Option<Span> {
     (heard > 1).then(|| Span::from_micros(u64::from(heard >> 1)))
 }
 
-/// The last delays between a packet's own stamp and its leaving.
+/// Recent delays between a packet's own timestamp and its departure.
 #[derive(Debug, Default)]
 struct Delays(VecDeque<Span>);
 

@@ -1,4 +1,4 @@
-//! Limits which sources get answers from a public listener, and how many.
+//! Restricts the sources that a public listener answers, and the rate of answers.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,25 +7,25 @@ use anyhow::Context;
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
 
-/// Buckets for all sources. Sources that share one share its rate, so a flood of sources needs no
-/// more memory. The mapping differs in every run, so an attacker cannot choose it.
+/// Number of buckets for all sources. Sources that share a bucket share its rate, so a flood of sources needs no more
+/// memory. The hash differs in every run, so an attacker cannot choose which sources share a bucket.
 const BUCKETS: usize = 1 << 16;
 
-/// Refused: the source is not on the list of `--allow`.
+/// Refused: the source is not listed in `--allow`.
 pub(crate) const NOT_ALLOWED: &str = "not_allowed";
 /// Refused: more requests than `--rate-limit` or `--rate-limit-total` allows.
 pub(crate) const RATE_LIMIT: &str = "rate_limit";
 
-/// Answers per second.
+/// Limits in answers per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
-    /// For each source: an IPv4 address, or an IPv6 network of 64 bits.
+    /// Per source: an IPv4 address, or an IPv6 /64.
     pub source: Option<u32>,
-    /// For all together.
+    /// For all sources together.
     pub total: Option<u32>,
 }
 
-/// Decides which sources get an answer.
+/// Decides which requests are answered.
 pub struct Guard {
     allowed: Vec<Prefix>,
     rates: Rates,
@@ -36,7 +36,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Answers sources in `allowed`, or all if it is empty, at these rates.
+    /// Answers sources in `allowed` (all, if it is empty) at these rates.
     pub fn new(allowed: Vec<Prefix>, rates: Rates) -> Guard {
         let buckets = if rates.source.is_some() { BUCKETS } else { 0 };
         Guard {
@@ -48,31 +48,31 @@ impl Guard {
         }
     }
 
-    /// Whether every source may ask.
+    /// True if every source is allowed.
     pub fn is_open(&self) -> bool {
         self.allowed.is_empty()
     }
 
-    /// Whether this source may ask at all.
+    /// True if this source is allowed.
     pub fn allows(&self, source: IpAddr) -> bool {
         self.allowed.is_empty() || self.allowed.iter().any(|prefix| prefix.contains(source))
     }
 
-    /// Whether an answer to this source may leave; if so it is taken from the rates.
+    /// True if an answer to this source may be sent; if so, counts it against the limits.
     pub(crate) fn admits(&mut self, source: IpAddr, now: Time) -> bool {
         let place = (self.hasher.hash_one(network(source)) % BUCKETS as u64) as usize;
         let (one, all) = (self.rates.source, self.rates.total);
         let bucket = self.sources.get_mut(place);
-        // The source's bucket first, so that an excessive source takes nothing from the others.
+        // The source's bucket comes first, so that an excessive source does not use up the total.
         let Some(bucket) = bucket else { return self.total.take(all, now) };
         bucket.take(one, now) && self.total.take(all, now)
     }
 }
 
-/// The networks of `--allow`.
+/// Parses the networks of `--allow`.
 ///
 /// # Errors
-/// One line with what a network looks like.
+/// One line that shows the form of a network.
 pub(crate) fn parse_allowed(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
     let parse = |text: &String| {
         Prefix::parse_network(text).ok().with_context(|| {
@@ -84,7 +84,7 @@ pub(crate) fn parse_allowed(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
     texts.iter().map(parse).collect()
 }
 
-/// The unit that shares a rate: over IPv6 the /64, since one client usually has all of it.
+/// The unit that shares a limit: over IPv6 the /64, since one client usually controls all of it.
 fn network(source: IpAddr) -> IpAddr {
     match source {
         IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits() & !u128::from(u64::MAX)).into(),
@@ -92,7 +92,7 @@ fn network(source: IpAddr) -> IpAddr {
     }
 }
 
-/// A token bucket that holds one second's worth; full at first.
+/// A token bucket that holds tokens for one second; initially full.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     /// When it will be full again.
@@ -153,7 +153,7 @@ mod tests {
         let start = Time(5_000_000_000);
         assert_eq!(count(&mut guard, "192.0.2.1", start), 10);
         assert_eq!(count(&mut guard, "192.0.2.1", start + Span::from_millis(500)), 5);
-        // The total is a second's worth as well: 15 of it are used, half a second gave back 7.
+        // The total is a bucket for one second as well: 15 tokens are used, and half a second has returned 7.
         assert_eq!(count(&mut guard, "192.0.2.2", start + Span::from_millis(500)), 7);
         let much_later = start + Span::from_secs(3_600);
         assert_eq!(count(&mut guard, "192.0.2.1", much_later), 10, "no more than a second's worth");

@@ -1,5 +1,5 @@
-//! ICMP errors about requests, counted by kind and sender. They are reported but change nothing:
-//! anyone could forge them.
+//! ICMP errors about requests, counted by kind and sender. They are reported but have no effect, because anyone could
+//! forge them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,15 +7,15 @@ use std::net::IpAddr;
 use segue_linux::udp::{IcmpError, IcmpReason};
 use serde::Serialize;
 
-/// Most different errors kept; further ones are neither reported nor counted.
+/// Maximum number of distinct errors; further ones are neither reported nor counted.
 const SAID_MAX: usize = 64;
 
-/// Whose datagram an error quotes.
+/// The origin of the datagram that an error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quote {
     /// A request of this run.
     Ours,
-    /// Too little is quoted to tell.
+    /// The quotation is too short to tell.
     Short,
     /// Not a request of this run.
     Foreign,
@@ -29,14 +29,14 @@ pub struct Said {
     quoted: bool,
 }
 
-/// How often an error came, for programs.
+/// The number of times that an error was received, for JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<u32>,
     from: Option<String>,
-    /// Whether it quotes a request of this run; otherwise too little to tell.
+    /// True if the error quotes a request of this run; false if the quotation is too short to tell.
     quoted: bool,
     count: u64,
 }
@@ -63,7 +63,7 @@ impl Icmp {
         })
     }
 
-    /// An answer came.
+    /// Notes that an answer was received.
     pub fn answered(&mut self) {
         self.last = None;
     }
@@ -73,17 +73,17 @@ impl Icmp {
         self.last
     }
 
-    /// Whether an error says that the port is closed.
+    /// True if an error reports that the port is closed.
     pub(crate) fn port_closed(&self) -> bool {
         self.counts.keys().any(|said| said.reason == IcmpReason::PortUnreachable)
     }
 
-    /// For programs.
+    /// The counts, for JSON.
     pub fn counts(&self) -> Vec<Count> {
         self.counts.iter().map(|(said, count)| said.count(*count)).collect()
     }
 
-    /// For people, a line each.
+    /// The counts as text, one line each.
     pub fn text(&self) -> String {
         let line = |(said, count): (&Said, &u64)| match count {
             1 => format!("\nICMP: {} (once)", said.text()),
@@ -94,7 +94,7 @@ impl Icmp {
 }
 
 impl Said {
-    /// In words.
+    /// The error as text.
     pub fn text(self) -> String {
         let from = self.from.map_or(String::new(), |from| format!(", says {from}"));
         let doubt = if self.quoted { "" } else { ", perhaps of somebody else's packets" };

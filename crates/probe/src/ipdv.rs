@@ -1,56 +1,56 @@
-//! How much the one-way delay differs from one request to the next (IPDV, RFC 3393), each direction
-//! by itself. Only differences within each clock count, so the clocks need not agree. A lost
-//! request or answer leaves no value for it and for the next.
+//! Variation of the one-way delay from one request to the next (IPDV, RFC 3393), separately for each direction. Uses
+//! only differences within each clock, so the clocks need not be synchronised. A lost request or answer leaves no value
+//! for itself and for the next one.
 
 use segue_clock::{Span, Time};
 use serde::Serialize;
 
 use super::samples::{Distribution, Kept};
 
-/// Values of each direction that are kept for percentiles.
+/// Number of values per direction that are kept for percentiles.
 const KEPT_MAX: usize = 100_000;
-/// The far clock has microseconds modulo 2³²: longer gaps could be taken for shorter ones.
+/// The far clock counts microseconds modulo 2³²: longer gaps could be mistaken for shorter ones.
 const GAP_MAX: Span = Span::from_secs(1_800);
 
-/// The variation of both directions.
+/// The delay variation of both directions.
 pub struct Ipdv {
     up: Kept,
     down: Kept,
     last: Option<Exchange>,
 }
 
-/// A request and its answer by both clocks.
+/// A request and its answer, timed by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
     /// The request's number.
     pub seq: u32,
-    /// When it left, by this end's clock.
+    /// When the request left, by this end's clock.
     pub left: Time,
     /// When its answer arrived, by this end's clock.
     pub arrived: Time,
-    /// When it arrived, by the far clock: microseconds modulo 2³².
+    /// When the request arrived, by the far clock: microseconds modulo 2³².
     pub far_arrived_us: u32,
-    /// When its answer left, by the far clock.
+    /// When the answer left, by the far clock.
     pub far_left_us: u32,
 }
 
-/// How far a request's delay differs from the previous one's, in each direction, in milliseconds.
+/// Absolute difference between the delays of consecutive requests, in each direction, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct IpdvMs {
     /// To the far end.
     pub up: Distribution,
-    /// Back.
+    /// To this end.
     pub down: Distribution,
 }
 
 impl Ipdv {
-    /// Nothing yet.
+    /// A variation without values.
     pub fn new(seed: u64) -> Ipdv {
         let kept = |n: u64| Kept::new(KEPT_MAX, seed.wrapping_add(n));
         Ipdv { up: kept(3), down: kept(4), last: None }
     }
 
-    /// Takes an exchange; ignores one that was overtaken.
+    /// Adds an exchange; ignores one that was overtaken.
     pub fn take(&mut self, now: Exchange) {
         let Some(before) = self.last else {
             self.last = Some(now);
@@ -70,7 +70,7 @@ impl Ipdv {
         }
     }
 
-    /// Takes differences between one delay and the next.
+    /// Adds the differences between two consecutive delays.
     pub fn push(&mut self, up_ns: i64, down_ns: i64) {
         self.up.push(Span(up_ns.unsigned_abs()));
         self.down.push(Span(down_ns.unsigned_abs()));
@@ -86,7 +86,7 @@ impl Ipdv {
 mod tests {
     use super::*;
 
-    /// Sent every 10 ms with these delays in milliseconds; the far clock is just before its wrap.
+    /// Sent every 10 ms with these delays in milliseconds; the far clock is about to wrap.
     fn exchange(seq: u32, up_ms: u64, down_ms: u64) -> Exchange {
         let left = Time(u64::from(seq) * 10_000_000);
         let far = |ns: u64| ((ns / 1_000) as u32).wrapping_sub(20_000);

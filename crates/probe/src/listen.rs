@@ -1,8 +1,8 @@
 //! The listener: one socket, any number of clients.
 //!
-//! A client is identified by the index and cookie that it drew, whatever its address. Every valid
-//! request is answered to its source, with a packet of the same length, so the listener amplifies
-//! nothing. Everything else is only counted by reason.
+//! The index and cookie that a client has drawn identify it, regardless of its address. Every valid request is answered
+//! to its source, with a packet of the same length, so the listener does not amplify traffic. Other packets are only
+//! counted, by reason.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,33 +29,33 @@ use super::session::{ClientReport, Key, Session};
 use super::target::News;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
-/// Clients at a time; a further one replaces the one silent for longest. So a flood of forged
-/// clients, each heard once, does not displace active ones.
+/// Maximum number of clients; a further one replaces the client that has been silent for longest. Thus a flood of
+/// forged clients, each heard once, does not displace active ones.
 const CLIENTS_MAX: usize = 100_000;
-/// A client that is silent for this long is forgotten.
+/// A client is forgotten after this time without a request.
 const IDLE: Span = Span::from_secs(60);
-/// Time between two reports on each client.
+/// Interval of reports on each client.
 const REPORT: Span = Span::from_secs(10);
-/// RTT samples kept for each client's percentiles.
+/// Number of RTT samples per client for percentiles.
 const SAMPLES_MAX: usize = 256;
-/// Clients that have metrics of their own, so that a page stays within a few megabytes.
+/// Maximum number of clients with separate metrics, so that a page remains within a few megabytes.
 const METRICS_MAX: usize = 1_000;
-/// Datagrams taken before timers and signals get their turn.
+/// Maximum number of datagrams read before timers and signals are processed.
 const BATCH_MAX: usize = 1_000;
-/// Bytes of receive buffer asked for: room for a burst of many clients.
+/// Requested receive buffer in bytes, large enough for a burst from many clients.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// The listener's options.
+/// Options of the listener.
 pub(crate) struct ListenOptions {
     /// Settings of each measurement.
     pub config: Config,
-    /// How to print.
+    /// Output format.
     pub output: Output,
-    /// Decides which sources get an answer.
+    /// Decides which requests are answered.
     pub guard: Guard,
     /// Answers have the DSCP of their requests.
     pub echo_dscp: bool,
-    /// The process around it.
+    /// Metrics and scheduling of the process.
     pub running: Running,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Listener {
     clients_max: usize,
     ticks: Timers<Key>,
     idle: Timers<Key>,
-    /// `received` of each client at the last report.
+    /// Value of `received` of each client at the last report.
     reported: BTreeMap<Key, u32>,
     /// When the next report is due.
     report_at: Time,
@@ -102,10 +102,10 @@ struct Summary<'a> {
     drops: &'a BTreeMap<&'static str, u64>,
 }
 
-/// Answers until interrupted.
+/// Answers requests until interrupted.
 ///
 /// # Errors
-/// If the address is unavailable, or signals, sockets or output fail.
+/// The address is unavailable, or signals, sockets or output fail.
 pub(crate) fn run(
     address: SocketAddr,
     interface: Option<&str>,
@@ -136,7 +136,7 @@ impl Listener {
     /// Opens the listener's socket.
     ///
     /// # Errors
-    /// If the address is unavailable, or the system lacks a socket option.
+    /// The address is unavailable, or the system lacks a socket option.
     pub(crate) fn open(
         address: SocketAddr,
         interface: Option<&str>,
@@ -169,10 +169,10 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
+    /// The address of its socket.
     ///
     /// # Errors
-    /// The kernel's, which has no reason to.
+    /// The kernel does not report it, which should not happen.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.end.socket().local_addr()
     }
@@ -188,16 +188,16 @@ impl Listener {
                 break;
             }
         }
-        // What came before the signal counts.
+        // Requests that arrived before the signal are still answered.
         self.receive_batch()?;
         Ok(())
     }
 
-    /// Answers what has arrived and does what is due. Returns when to call it next if nothing
-    /// arrives before.
+    /// Answers requests that have arrived, and runs due timers. Returns when to call it again if nothing arrives
+    /// before.
     ///
     /// # Errors
-    /// If the socket is broken, or the output is closed.
+    /// The socket is broken, or the output is closed.
     pub(crate) fn turn(&mut self) -> io::Result<Time> {
         let until = self.receive_batch()?;
         self.expire_after(until)?;
@@ -211,8 +211,8 @@ impl Listener {
         Ok(timers.fold(self.report_at, Time::min))
     }
 
-    /// Takes a batch; returns the instant up to which all arrivals are taken. Later timers wait,
-    /// because a queued request has already arrived.
+    /// Reads a batch. Returns the time up to which all arrivals have been read: later timers must wait, because a
+    /// request in the queue has already arrived.
     fn receive_batch(&mut self) -> io::Result<Time> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut until = None;
@@ -283,7 +283,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Makes room: forgets the client that has been silent for longest.
+    /// Makes room for a client: forgets the one that has been silent for longest.
     fn forget_silent(&mut self) -> io::Result<()> {
         let Some((_, key)) = self.idle.next() else { return Ok(()) };
         let key = *key;
@@ -335,7 +335,7 @@ impl Listener {
         }
     }
 
-    /// A report on each client.
+    /// Reports on all clients.
     pub(crate) fn reports(&self) -> Vec<ClientReport> {
         self.clients.iter().map(|(key, session)| session.report(*key)).collect()
     }
@@ -360,7 +360,7 @@ impl Listener {
         page.text()
     }
 
-    /// Adds its measurements to the metrics; `labels` go on the number of clients.
+    /// Adds its measurements to the metrics; `labels` apply to the number of clients.
     pub(crate) fn measured(&self, page: &mut Page, labels: &[Label]) {
         let clients = self.clients.iter().take(METRICS_MAX);
         let views: Vec<_> = clients
@@ -383,10 +383,10 @@ impl AsFd for Listener {
     }
 }
 
-/// Prints a line for each client and each reason.
+/// Prints a line per client and per reason.
 ///
 /// # Errors
-/// If the output is closed.
+/// The output is closed.
 pub(crate) fn print_clients(
     clients: &[ClientReport],
     drops: &BTreeMap<&'static str, u64>,
@@ -398,7 +398,7 @@ pub(crate) fn print_clients(
     print_drops(drops)
 }
 
-/// The request in a datagram.
+/// Parses and authenticates the request in a datagram.
 pub(crate) fn check(bytes: &[u8], end: &Endpoint) -> Result<(Header, Probe), &'static str> {
     let header =
         Header::parse(bytes).map_err(|error| segue_wire::DropReason::from(error).name())?;
@@ -483,7 +483,7 @@ mod tests {
         let mut listener = listener(8, open());
         let start = clock::monotonic();
         let header = Header::new(PacketType::Request, 3, 1, 1);
-        // A request every 20 ms for a second, and this process sees them all after that second.
+        // One request every 20 ms for a second; this process reads them all after that second.
         for n in 0..50 {
             let probe = Probe { seq: n + 1, t_sc: n + 1, t_ka_ms: 20, ..Probe::default() };
             let packet = probe.seal(&header, &ProbeKey::default());

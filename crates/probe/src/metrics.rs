@@ -1,5 +1,5 @@
-//! Metrics in the Prometheus text format, version 0.0.4: their names, all in one place ([`names`]),
-//! the page that contains them, and the server that serves it.
+//! Metrics in the Prometheus text format, version 0.0.4: their names, all in one place ([`names`]), the page that
+//! contains them, and the server that delivers it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,59 +12,59 @@ mod server;
 
 pub use server::{Server, address, listening};
 
-/// A label's name and value.
+/// Name and value of a label.
 pub type Label = (&'static str, String);
 
-/// Whether a value only grows.
+/// The behaviour of a metric's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It grows, and starts at zero with the process.
+    /// It only increases, from zero at the start of the process.
     Counter,
     /// It may rise and fall.
     Gauge,
 }
 
-/// A metric's name and meaning.
+/// Name and meaning of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name, with the unit at the end as Prometheus asks.
+    /// Its name, ending in the unit as Prometheus recommends.
     pub name: &'static str,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
-    /// How it behaves.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What is known of a path.
+/// The measurements of a path.
 pub struct View<'a> {
-    /// The labels that name it.
+    /// Labels that identify the path.
     pub labels: Vec<Label>,
-    /// What was measured.
+    /// The estimates.
     pub estimates: &'a Estimates,
-    /// The time constants of the averages in it.
+    /// Time constants of the averages in `estimates`.
     pub taus: &'a [Tau],
-    /// Whether it works.
+    /// State of the path.
     pub state: State,
-    /// Probes sent on it by this end.
+    /// Number of probes that this end has sent on it.
     pub sent: u64,
-    /// Probes received on it by this end.
+    /// Number of probes that this end has received on it.
     pub received: u64,
-    /// Largest error of the last round-trip time.
+    /// Maximum error of the last round-trip time.
     pub uncertainty: Option<Span>,
 }
 
-/// Builds a page of metrics. It groups the values of a metric, as the format demands, whatever
-/// order they are added in.
+/// Builds a page of metrics. Groups the values of each metric, as the format requires, in whatever order they are
+/// added.
 #[derive(Default)]
 pub struct Page {
     metrics: BTreeMap<&'static str, (&'static Metric, String)>,
-    /// Metrics with their labels.
+    /// Metrics with their labels that were already added.
     series: BTreeSet<String>,
 }
 
 impl Page {
-    /// Adds a value with labels. A second value for the same metric and labels is dropped: it would
-    /// invalidate the page, and hosts choose some of the names.
+    /// Adds a value with labels. Drops a second value for the same metric and labels: it would make the page invalid,
+    /// and hosts choose some of the names.
     pub fn add(&mut self, metric: &'static Metric, labels: &[Label], more: &[Label], value: f64) {
         let mut series = metric.name.to_owned();
         let mut open = '{';
@@ -85,7 +85,7 @@ impl Page {
         self.add(metric, &[], &[], value);
     }
 
-    /// Refused packets by reason.
+    /// Adds refused packets by reason.
     pub fn drops(&mut self, labels: &[Label], drops: &BTreeMap<&'static str, u64>) {
         for (reason, count) in drops {
             let reason = ("reason", (*reason).to_owned());
@@ -93,7 +93,7 @@ impl Page {
         }
     }
 
-    /// What is known of paths.
+    /// Adds the measurements of paths.
     pub fn paths(&mut self, views: &[View<'_>]) {
         for view in views {
             self.path(view);
@@ -142,7 +142,7 @@ impl Page {
         }
     }
 
-    /// The page.
+    /// The text of the page.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();

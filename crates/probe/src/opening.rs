@@ -1,4 +1,4 @@
-//! The opening line: what will be measured, and towards which target.
+//! The opening line: the measurement, and its target.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -10,13 +10,13 @@ use serde::Serialize;
 use super::addresses::shown;
 use super::screen::{Output, print, print_json};
 
-/// The measurement of a target that is about to begin.
+/// The measurement of a target that is about to start.
 pub(crate) struct Opening<'a> {
-    /// As the user wrote it.
+    /// The target as the user wrote it.
     pub name: &'a str,
     /// Its address.
     pub address: SocketAddr,
-    /// The interface that was asked for.
+    /// The requested interface.
     pub interface: Option<&'a str>,
     /// `segue` or `stamp`.
     pub protocol: &'static str,
@@ -24,9 +24,9 @@ pub(crate) struct Opening<'a> {
     pub size: usize,
     /// Time between requests.
     pub interval: Span,
-    /// How many.
+    /// Number of requests.
     pub count: Option<u32>,
-    /// For how long.
+    /// How long to send requests.
     pub deadline: Option<Span>,
     /// Requests are authenticated with the operator's key.
     pub keyed: bool,
@@ -48,10 +48,10 @@ struct Line<'a> {
 }
 
 impl Opening<'_> {
-    /// Says it.
+    /// Prints the line.
     ///
     /// # Errors
-    /// If the output is closed.
+    /// The output is closed.
     pub(crate) fn tell(&self, output: Output) -> io::Result<()> {
         let (interface, from) = way(self.address, self.interface);
         match output {
@@ -96,7 +96,7 @@ impl Opening<'_> {
     }
 }
 
-/// This machine's interface and address for packets to `to`, as far as the kernel tells.
+/// This machine's interface and address for packets to `to`, as far as the kernel reports them.
 fn way(to: SocketAddr, interface: Option<&str>) -> (Option<String>, Option<IpAddr>) {
     if let Some(name) = interface {
         return (Some(name.to_owned()), None);

@@ -1,13 +1,11 @@
-//! Two equal ends with one socket each: both ask, then one becomes the client and the other the
-//! server.
+//! Two equal ends with one socket each: both send requests, then one becomes the client and the other the server.
 //!
-//! Each end draws a session (index and cookie) and sends requests. The one with the lower cookie, then
-//! index, is the client: it keeps asking, and leaves the other's requests unanswered. The other end
-//! answers requests of a lower session, and stops asking once a request repeats the stamp of an
-//! answer: until then the requests may be forged or replayed. A server whose client falls silent
-//! asks again, so either end may start first, or restart. Both ends send first, so both open the
-//! way through a NAT. An end with the wrong port because of a NAT also tries the port that requests
-//! come from, and keeps the one that answers come from.
+//! Each end draws a session (index and cookie) and sends requests. The end with the lower cookie (then index) is the
+//! client: it keeps sending requests, and does not answer the other's. The other end answers requests from a lower
+//! session, and stops sending requests once it receives one that repeats the timestamp of an answer; until then, the
+//! requests may be forged or replayed. A server whose client falls silent sends requests again, so either end may start
+//! first, or restart. Both ends send first, so both open the path through a NAT. If a NAT has changed the port of the
+//! peer, an end also tries the port that requests come from, and keeps the one that answers come from.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,60 +30,60 @@ use super::session::{ClientReport, Key, Session};
 use super::target::{BATCH_MAX, Marks, News, Target};
 use crate::metrics::{Page, Server as Metrics};
 
-/// Sessions without a request that repeats a stamp of ours; a further one replaces the one silent
-/// for longest.
+/// Maximum number of sessions that have not repeated one of our timestamps yet; a further one replaces the session that
+/// has been silent for longest.
 const CANDIDATES_MAX: usize = 64;
-/// Answers whose stamps such a session may repeat: enough for a round-trip time of this many
+/// Number of recent answers whose timestamps such a session may repeat: enough for a round-trip time of this many
 /// periods.
 const STAMPS_MAX: usize = 256;
-/// RTT samples that are kept for percentiles.
+/// Number of RTT samples for percentiles.
 const SAMPLES_MAX: usize = 100_000;
 
-/// How to measure with a peer.
+/// Options of a measurement with a peer.
 pub(crate) struct PeerOptions {
     /// Settings of the measurement.
     pub config: Config,
-    /// How requests look.
+    /// Length and DSCP of requests.
     pub marks: Marks,
     /// Answers have the DSCP of their requests.
     pub echo_dscp: bool,
-    /// Probes are authenticated with a key of the operator's.
+    /// Probes are authenticated with the operator's key.
     pub keyed: bool,
-    /// For how long.
+    /// How long to measure.
     pub deadline: Option<Span>,
-    /// How to print.
+    /// Output format.
     pub output: Output,
-    /// The process around it.
+    /// Metrics and scheduling of the process.
     pub running: Running,
 }
 
-/// What this end does.
+/// The role of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// It asks, and no peer has answered or asked yet.
+    /// It sends requests; no peer has answered or sent a request yet.
     Asking,
-    /// It asks and gets answers.
+    /// It sends requests and receives answers.
     Client,
-    /// It answers.
+    /// It answers requests.
     Server,
 }
 
-/// A session that may be forged: it is only answered.
+/// A session that may be forged: its requests are answered, but it is not accepted yet.
 struct Candidate {
     key: Key,
     session: Session,
-    /// t_Ss of the last answers.
+    /// t_Ss of recent answers.
     stamps: VecDeque<u32>,
 }
 
 struct Peer {
     target: Target,
     session: Option<(Key, Session)>,
-    /// In the order in which they were last heard.
+    /// Ordered by the time when each was last heard.
     candidates: VecDeque<Candidate>,
     /// The given address, or a later one at which the peer has proved that it receives.
     proven: SocketAddr,
-    /// Source of a request that may be forged; tried alternately with `proven`.
+    /// Source of a request that may be forged; requests are sent alternately there and to `proven`.
     hint: Option<SocketAddr>,
     role: Role,
     config: Config,
@@ -105,7 +103,7 @@ struct Summary<'a> {
     r#type: &'static str,
     scheduling: &'static str,
     role: &'static str,
-    /// What this end measured as a client, and as a server.
+    /// Measurements of this end as a client, and below as a server.
     targets: Vec<TargetSummary<'a>>,
     clients: Vec<ClientReport>,
 }
@@ -120,10 +118,10 @@ impl Role {
     }
 }
 
-/// Measures until interrupted or the time is over.
+/// Measures until interrupted, or until the time is over.
 ///
 /// # Errors
-/// If signals, sockets or output fail.
+/// Signals, sockets or output fail.
 pub(crate) fn run(
     socket: TimestampedSocket,
     name: &str,
@@ -177,7 +175,7 @@ pub(crate) fn run(
 }
 
 impl Peer {
-    /// Takes what has arrived, then does what is due.
+    /// Processes received datagrams, then due timers.
     fn turn(&mut self) -> io::Result<Vec<News>> {
         let mut news = Vec::new();
         let mut buffer = vec![0; LENGTH_MAX];
@@ -222,7 +220,7 @@ impl Peer {
             return self.on_request(datagram, bytes);
         }
         let taken = self.target.on_datagram(datagram, bytes).map_err(DropReason::name);
-        // The sender knows the cookie, so it received the request.
+        // The sender knows the cookie, so it must have received the request.
         if taken.is_ok() && self.role == Role::Asking {
             self.role = Role::Client;
             self.prove(datagram.source);
@@ -241,17 +239,17 @@ impl Peer {
         };
         let key = (header.index, header.cookie);
         if key == self.target.key() {
-            // Our own packet, reflected to us.
+            // This end's own packet, reflected back.
             return Ok(Err(DropReason::Replay.name()));
         }
-        // Without a key anyone could send a valid request.
+        // Without a key, anyone could send a valid request.
         if !self.keyed && datagram.source.ip() != self.proven.ip() {
             return Ok(Err(super::guard::NOT_ALLOWED));
         }
         let known = self.session.as_ref().is_some_and(|(served, _)| *served == key);
         if !known {
-            // Do not give up a working session for a possible replay; a restarted peer is accepted
-            // once its former session has fallen silent.
+            // Do not abandon a working session for a possible replay. A restarted peer is accepted once its previous
+            // session is silent.
             if self.works() {
                 return Ok(Err(DropReason::UnknownIndex.name()));
             }
@@ -277,8 +275,8 @@ impl Peer {
         Ok(Ok(answered))
     }
 
-    /// A request of a session that may become the client's. It does once it repeats the stamp of
-    /// one of our answers, which only their receiver knows.
+    /// Handles a request of a session that may become the client's. The session is accepted once it repeats the
+    /// timestamp of one of our answers, which only their receiver knows.
     fn on_candidate(
         &mut self,
         key: Key,
@@ -322,14 +320,14 @@ impl Peer {
         Ok(if new { Ok(Vec::new()) } else { Err(DropReason::Replay.name()) })
     }
 
-    /// The peer receives at this address.
+    /// Accepts an address at which the peer has proved that it receives.
     fn prove(&mut self, address: SocketAddr) {
         self.proven = address;
         self.target.address = address;
         self.hint = None;
     }
 
-    /// Whether probes arrive in the present roles.
+    /// True if probes arrive in the current roles.
     fn works(&self) -> bool {
         match (&self.session, self.role) {
             (Some((_, session)), Role::Server) => session.state() == State::Up,
@@ -338,7 +336,7 @@ impl Peer {
         }
     }
 
-    /// Whether anything ever came.
+    /// True if anything was ever received.
     fn heard(&self) -> bool {
         self.target.received > 0 || self.session.is_some()
     }
@@ -396,7 +394,7 @@ impl Peer {
     }
 }
 
-/// The lower one is the client's.
+/// Sort key: the session with the lower one belongs to the client.
 fn order((index, cookie): Key) -> (u64, u32) {
     (cookie, index)
 }

@@ -1,18 +1,18 @@
-//! Datagrams that are refused, counted by reason.
+//! Refused datagrams, counted by reason.
 
 use std::collections::BTreeMap;
 
-/// How often each reason occurred. Names are those of `segue_wire::DropReason` and of the guard.
+/// Number of refused datagrams by reason. Names are those of `segue_wire::DropReason` and of the guard.
 #[derive(Debug, Default)]
 pub struct Refusals(BTreeMap<&'static str, u64>);
 
 impl Refusals {
-    /// One more.
+    /// Counts a datagram.
     pub fn count(&mut self, reason: &'static str) {
         *self.0.entry(reason).or_default() += 1;
     }
 
-    /// The reasons that occurred.
+    /// The counts by reason.
     pub(crate) fn by_reason(&self) -> &BTreeMap<&'static str, u64> {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! The process around a measurement: where metrics are served, and how its thread is scheduled.
+//! The process that runs a measurement: the address of its metrics, and the scheduling of its thread.
 
 use std::net::SocketAddr;
 
@@ -7,23 +7,23 @@ use segue_linux::thread::{Precision, prefer_precision};
 use super::metrics;
 use super::screen::{self, Output};
 
-/// The process around a measurement.
+/// Metrics and scheduling of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
-    /// Where metrics are served.
+    /// The address where metrics are served.
     pub(crate) metrics: Option<SocketAddr>,
-    /// The measuring thread runs ahead of ordinary ones, if the system allows.
+    /// Give the measuring thread precedence over ordinary threads, if the system allows it.
     pub(crate) realtime: bool,
 }
 
 impl Running {
-    /// Starts serving metrics, if wanted. Call it before [`Running::scheduling`], which the new
-    /// thread must not inherit.
+    /// Starts serving metrics, if configured. Call it before [`Running::scheduling`], which the new thread must not
+    /// inherit.
     pub(crate) fn metrics(self) -> anyhow::Result<Option<metrics::Server>> {
         self.metrics.map(metrics::Server::start).transpose()
     }
 
-    /// As [`Running::metrics`], and prints the address: the system may have chosen the port.
+    /// Like [`Running::metrics`], and prints the address: the system may have chosen the port.
     pub(crate) fn told_metrics(self, output: Output) -> anyhow::Result<Option<metrics::Server>> {
         let metrics = self.metrics()?;
         if let Some(server) = &metrics {
@@ -32,7 +32,7 @@ impl Running {
         Ok(metrics)
     }
 
-    /// Prepares the calling thread, and says how.
+    /// Sets the scheduling of the calling thread; returns a word for it.
     pub(crate) fn scheduling(self) -> &'static str {
         if !self.realtime {
             return "ordinary";

@@ -1,4 +1,4 @@
-//! RTT samples, their error bounds, and their summary.
+//! RTT samples, their error bounds, and their statistics.
 
 use segue_clock::{Rng, Span};
 use segue_keepalive::Sample;
@@ -12,8 +12,8 @@ pub struct Samples {
     last_error: Option<Span>,
 }
 
-/// Durations: count, mean and standard deviation exact, percentiles exact up to a number of them and from a uniform choice of
-/// as many beyond it (Vitter's algorithm R).
+/// Statistics of durations. Count, mean and standard deviation are exact; percentiles are exact up to `keep_max`
+/// values, and computed from a uniform sample of that size beyond it (Vitter's algorithm R).
 pub(crate) struct Kept {
     kept: Vec<Span>,
     keep_max: usize,
@@ -24,20 +24,20 @@ pub(crate) struct Kept {
     rng: Rng,
 }
 
-/// How the stamps of one sample were taken.
+/// The origin of a sample's timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// Stamped by the kernel when the packet left; otherwise by this process before sending.
+    /// The kernel recorded the departure; otherwise this process did, before sending.
     pub tx: bool,
-    /// Stamped by the kernel when the packet arrived; otherwise by this process when it read it.
+    /// The kernel recorded the arrival; otherwise this process did, on reading.
     pub rx: bool,
-    /// The far end has stated its own delay; otherwise the bound does not include it.
+    /// The far end has stated the delay of its packets; otherwise the error bound does not include it.
     pub far: bool,
-    /// Time from the arrival until this process read it.
+    /// Time from the arrival until this process read the packet.
     pub wakeup: Span,
 }
 
-/// The source of a sample's stamps, for output.
+/// The origin of a sample's timestamps, for output.
 #[derive(Serialize)]
 pub struct StampNames {
     tx: &'static str,
@@ -50,19 +50,19 @@ pub struct StampNames {
 pub struct Distribution {
     /// Median.
     pub p50: Option<f64>,
-    /// 99 % are not larger.
+    /// 99th percentile.
     pub p99: Option<f64>,
-    /// The largest that was kept.
+    /// The largest value that was kept.
     pub max: Option<f64>,
 }
 
 impl Stamps {
-    /// All stamps of this end are the kernel's.
+    /// True if all timestamps of this end are the kernel's.
     pub fn kernel(&self) -> bool {
         self.tx && self.rx
     }
 
-    /// In words.
+    /// Names for output.
     pub fn names(&self) -> StampNames {
         let who = |kernel| if kernel { "kernel" } else { "user" };
         StampNames {
@@ -76,32 +76,32 @@ impl Stamps {
 /// RTTs in milliseconds; `None` (null) before the first sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RttMs {
-    /// The smallest.
+    /// Minimum.
     pub min: Option<f64>,
-    /// Mean of all.
+    /// Mean.
     pub avg: Option<f64>,
-    /// Standard deviation of all.
+    /// Standard deviation.
     pub stddev: Option<f64>,
-    /// The largest.
+    /// Maximum.
     pub max: Option<f64>,
-    /// The average with the main time constant.
+    /// The moving average with the main time constant.
     pub ewma: Option<f64>,
     /// Median.
     pub p50: Option<f64>,
-    /// 99 % are not larger.
+    /// 99th percentile.
     pub p99: Option<f64>,
-    /// The averages with each time constant, the main one first.
+    /// The moving averages with each time constant, the main one first.
     pub ewmas: Vec<f64>,
 }
 
 impl Samples {
-    /// None yet; keeps at most `keep_max` of each kind.
+    /// Statistics without samples; keeps at most `keep_max` values of each kind.
     pub fn new(keep_max: usize, seed: u64) -> Samples {
         let kept = |n: u64| Kept::new(keep_max, seed.wrapping_add(n));
         Samples { rtt: kept(0), error: kept(1), wakeup: kept(2), last_error: None }
     }
 
-    /// Takes a sample, if it has a round-trip time.
+    /// Adds a sample, if it has a round-trip time.
     pub fn take(&mut self, sample: &Sample, stamps: Stamps) {
         if let Some(rtt) = sample.rtt {
             self.rtt.push(rtt);
@@ -111,7 +111,7 @@ impl Samples {
         }
     }
 
-    /// The summary, with what the estimator knows.
+    /// The statistics, with the estimator's values.
     pub fn summary(&self, estimates: &segue_keepalive::Estimates) -> RttMs {
         let Distribution { p50, p99, .. } = self.rtt.distribution();
         let ewmas: Vec<f64> = estimates.rtt_ewma.iter().map(|s| s * 1e3).collect();
@@ -144,13 +144,13 @@ impl Samples {
 }
 
 impl Kept {
-    /// None yet; keeps at most `keep_max`.
+    /// Statistics without values; keeps at most `keep_max` values.
     pub(crate) fn new(keep_max: usize, seed: u64) -> Kept {
         let rng = Rng::new(seed);
         Kept { kept: Vec::new(), keep_max, count: 0, mean_s: 0.0, squares: 0.0, rng }
     }
 
-    /// Takes a value.
+    /// Adds a value.
     pub(crate) fn push(&mut self, value: Span) {
         self.count += 1;
         let off = value.as_secs_f64() - self.mean_s;
@@ -171,11 +171,11 @@ impl Kept {
         (self.count > 0).then(|| (self.squares / self.count as f64).sqrt() * 1e3)
     }
 
-    /// Median, 99th percentile, largest.
+    /// Median, 99th percentile, maximum.
     pub(crate) fn distribution(&self) -> Distribution {
         let mut sorted = self.kept.clone();
         sorted.sort_unstable();
-        // Nearest rank: the smallest value that is not exceeded by more than 1 − p of all.
+        // Nearest rank: the smallest value with at least a share p of all values at or below it.
         let percentile = |p: f64| {
             let rank = (p * sorted.len() as f64).ceil() as usize;
             sorted.get(rank.saturating_sub(1)).map(|value| value.as_millis_f64())
@@ -205,7 +205,7 @@ mod tests {
         let summary = samples.summary(&Estimates::default());
         assert_eq!((summary.p50, summary.p99), (Some(100.0), Some(198.0)));
         assert!((summary.avg.unwrap() - 100.5).abs() < 1e-9);
-        // Of the whole numbers from 1 to n: √((n² − 1)/12).
+        // For the integers from 1 to n: √((n² − 1)/12).
         assert!((summary.stddev.unwrap() - (39_999f64 / 12.0).sqrt()).abs() < 1e-6);
         assert_eq!(samples.errors().p99, Some(0.003));
         assert_eq!((samples.wakeups().p50, samples.wakeups().max), (Some(0.1), Some(0.2)));

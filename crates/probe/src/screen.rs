@@ -1,5 +1,4 @@
-//! What the client prints: a live line for each target on a terminal, a line for each sample
-//! elsewhere, JSON lines, and the summary.
+//! The client's output: on a terminal a live line per target, elsewhere a line per sample; JSON lines; and the summary.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,15 +17,15 @@ use super::ipdv::IpdvMs;
 use super::samples::{Distribution, RttMs, StampNames};
 use super::target::{News, Target};
 
-/// Time between two drawings of the live lines.
+/// Interval between updates of the live lines.
 const REDRAW: Span = Span::from_millis(250);
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// JSON lines.
+    /// Print JSON lines.
     pub json: bool,
-    /// Only the summary.
+    /// Print only the summary.
     pub quiet: bool,
 }
 
@@ -34,12 +33,12 @@ pub struct Output {
 pub(crate) struct Live {
     on: Option<terminal::Live>,
     drawn: Option<Time>,
-    /// Colours of what it shows.
+    /// Colours of the live lines.
     pub colours: Colours,
 }
 
 impl Live {
-    /// Only on a terminal, and only if output of that kind is wanted.
+    /// Live lines, if the output is a terminal and neither JSON nor quiet.
     pub(crate) fn new(output: Output) -> Live {
         let on = !output.json && !output.quiet && Stream::Output.is_live();
         let on = on.then(|| terminal::Live::new(Stream::Output));
@@ -50,21 +49,21 @@ impl Live {
         Live { on: None, drawn: None, colours: Colours::NONE }
     }
 
-    /// Whether they replace the line for each sample.
+    /// True if live lines replace the line per sample.
     pub(crate) fn is_on(&self) -> bool {
         self.on.is_some()
     }
 
-    /// When to redraw them.
+    /// When to update the live lines.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let next = self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW);
         self.on.as_ref().map(|_| next)
     }
 
-    /// Draws each target's items if it is time.
+    /// Updates the live lines if it is time.
     ///
     /// # Errors
-    /// If the output is closed.
+    /// The output is closed.
     pub(crate) fn draw(
         &mut self,
         now: Time,
@@ -76,7 +75,7 @@ impl Live {
         self.last(now, targets)
     }
 
-    /// Draws them a last time: they stay on screen and must not contradict the summary.
+    /// Updates the live lines a last time: they remain on screen and must not contradict the summary.
     ///
     /// # Errors
     /// As [`Live::draw`].
@@ -107,7 +106,7 @@ struct SampleLine<'a> {
     at_s: f64,
     seq: u32,
     rtt_ms: Option<f64>,
-    /// The averages after this sample, the main one first.
+    /// The moving averages after this sample, the main one first.
     rtt_ewma_ms: Vec<f64>,
     owl_up: Option<f64>,
     owl_down: Option<f64>,
@@ -179,7 +178,7 @@ pub(crate) struct TargetSummary<'a> {
     port_closed: bool,
 }
 
-/// Packets of one direction between the first and the last exchange.
+/// Packets in one direction between the first and the last exchange.
 #[derive(Serialize)]
 pub(crate) struct Packets {
     sent: u64,
@@ -187,22 +186,22 @@ pub(crate) struct Packets {
 }
 
 impl Screen {
-    /// Nothing printed yet. Live lines only on a terminal.
+    /// A screen for this format; with live lines only on a terminal.
     pub(crate) fn new(output: Output, start: Time) -> Screen {
         Screen { output, live: Live::new(output), start }
     }
 
-    /// As [`Screen::new`], without live lines.
+    /// Like [`Screen::new`], without live lines.
     pub(crate) fn lines(output: Output, start: Time) -> Screen {
         Screen { output, live: Live::off(), start }
     }
 
-    /// When to redraw the live lines.
+    /// When to update the live lines.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.live.deadline()
     }
 
-    /// Prints the news of `target`.
+    /// Prints news of `target`.
     pub(crate) fn news(&mut self, now: Time, target: &Target, news: &News) -> io::Result<()> {
         if self.output.quiet || self.live.is_on() {
             return Ok(());
@@ -210,7 +209,7 @@ impl Screen {
         self.tell(now, &target.name, news)
     }
 
-    /// Prints the news of a path, in lines.
+    /// Prints news of a path as lines.
     pub(crate) fn tell(&self, now: Time, name: &str, news: &News) -> io::Result<()> {
         if self.output.quiet {
             return Ok(());
@@ -248,14 +247,14 @@ impl Screen {
         }
     }
 
-    /// Draws the live lines if it is time.
+    /// Updates the live lines if it is time.
     pub(crate) fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
         let colours = self.live.colours;
         self.live.draw(now, targets.iter().map(|target| live_items(target, colours)))
     }
 
-    /// Prints the summary. While the path is up, requests younger than `grace` may still be
-    /// answered and count neither as answered nor as lost.
+    /// Prints the summary. While a path is up, requests younger than `grace` may still be answered: they count neither
+    /// as answered nor as lost.
     pub(crate) fn summary(
         &mut self,
         now: Time,
@@ -276,7 +275,7 @@ impl Screen {
     }
 }
 
-/// A target's summary; requests after `since` may still be answered.
+/// The summary of a target; requests after `since` may still be answered.
 pub(crate) fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
     let estimates = target.machine().estimates();
     // On a path that is down, no answer is expected.
@@ -323,7 +322,7 @@ impl From<Counted> for Packets {
 }
 
 impl TargetSummary<'_> {
-    /// In lines.
+    /// The summary as lines of text.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("\n--- {} ({}) ---\n", self.target, self.address);
         text += &sent_text(self.sent, self.received, self.in_flight);
@@ -357,7 +356,7 @@ impl TargetSummary<'_> {
     }
 }
 
-/// Prints an ICMP error about requests, once.
+/// Prints an ICMP error about requests; called once per distinct error.
 pub(crate) fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Result<()> {
     match output {
         Output { json: true, .. } => {
@@ -368,7 +367,7 @@ pub(crate) fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> 
     }
 }
 
-/// Standard deviation of the times, and variation between successive delays.
+/// Text for the standard deviation of round-trip times, and for the delay variation.
 pub(crate) fn variation_text(stddev: Option<f64>, ipdv: &IpdvMs) -> String {
     let way = |of: &Distribution| list(&[of.p50, of.p99, of.max]);
     format!(
@@ -394,7 +393,7 @@ fn sample_text(name: &str, sample: &Sample) -> String {
     text
 }
 
-/// The items of a target's live lines.
+/// The items of a target's live line.
 fn live_items(target: &Target, colours: Colours) -> Vec<String> {
     let estimates = target.machine().estimates();
     let ms = |span: Option<Span>| span.map_or("-".into(), |s| format!("{:.1}", s.as_millis_f64()));
@@ -424,30 +423,30 @@ fn live_items(target: &Target, colours: Colours) -> Vec<String> {
     items
 }
 
-/// Losses up, down and both ways, each an item.
+/// Losses up, down and both ways, one item each.
 pub(crate) fn live_losses([up, down, both]: [Option<f64>; 3]) -> Vec<String> {
     let mut items = vec![format!("loss up {} down {}", percent(up), percent(down))];
     items.extend(both.map(|_| format!("both ways {}", percent(both))));
     items
 }
 
-/// How many of the requests were answered.
+/// Text for the number of answered requests.
 pub(crate) fn live_answers(received: u32, sent: u32) -> String {
     format!("{received} of {sent} answered")
 }
 
-/// How many requests had answers.
+/// Text for the numbers of requests and answers.
 pub(crate) fn sent_text(sent: u32, received: u32, in_flight: u32) -> String {
     let out = if in_flight > 0 { format!(", {in_flight} still out") } else { String::new() };
     format!("{sent} sent, {received} received{out}")
 }
 
-/// What was lost both ways and each way.
+/// Text for the losses both ways and in each direction.
 pub(crate) fn loss_text(rtl: Option<f64>, up: Option<f64>, down: Option<f64>) -> String {
     format!(", loss {} (up {}, down {})", percent(rtl), percent(up), percent(down))
 }
 
-/// Duplicates, reordering and refusals.
+/// Text for duplicates, reordering and refusals.
 pub(crate) fn order_text(
     duplicates: u64,
     reordered: u64,
@@ -461,17 +460,17 @@ pub(crate) fn order_text(
     text
 }
 
-/// A time in milliseconds, if there is one.
+/// A time in milliseconds, or `-`.
 pub(crate) fn ms(ms: Option<f64>) -> String {
     ms.map_or("-".into(), |ms| format!("{ms:.3}"))
 }
 
-/// Times in milliseconds, as they stand behind their names.
+/// Times in milliseconds, separated by slashes.
 pub(crate) fn list(values: &[Option<f64>]) -> String {
     values.iter().map(|value| ms(*value)).collect::<Vec<_>>().join("/")
 }
 
-/// The source of stamps if `of_kernel` of `all` samples have the kernel's.
+/// The origin of timestamps, if `of_kernel` of `all` samples have the kernel's.
 pub(crate) fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
     match of_kernel {
         0 => "user",
@@ -480,7 +479,8 @@ pub(crate) fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
     }
 }
 
-/// 0 if every target, given by its answers and whether requests could not be sent, has answered.
+/// 0 if every target has answered. Each target is given by its number of answers, and whether requests could not be
+/// sent.
 pub(crate) fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode {
     let silent = targets.filter(|(received, _)| *received == 0).map(|(_, error)| error);
     match silent.max() {
@@ -490,18 +490,18 @@ pub(crate) fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode 
     }
 }
 
-/// Share of sent packets that were lost; `None` if none were sent.
+/// Share of packets that were lost; `None` if none were sent.
 pub(crate) fn loss(counted: Counted) -> Option<f64> {
     let lost = 1.0 - counted.received as f64 / counted.sent as f64;
     (counted.sent > 0).then(|| lost.clamp(0.0, 1.0))
 }
 
-/// A share in per cent.
+/// A share in percent, or `-`.
 pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or("-".into(), |share| format!("{:.2} %", share * 100.0))
 }
 
-/// Tells where metrics are served.
+/// Prints the address where metrics are served.
 pub(crate) fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
     #[derive(Serialize)]
     struct Line {
@@ -517,12 +517,12 @@ pub(crate) fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Prints text in lines that fit. Unlike `println!` it returns an error if the output is closed.
+/// Prints text, wrapped to the terminal. Unlike `println!`, returns an error if the output is closed.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{}", wrap(text, Stream::Output.room()))
 }
 
-/// Prints how many datagrams were refused for each reason.
+/// Prints the number of refused datagrams by reason.
 ///
 /// # Errors
 /// As `print`.

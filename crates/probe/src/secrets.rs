@@ -1,4 +1,4 @@
-//! Keys that the operator keeps in files, and unpredictable numbers.
+//! The operator's key files, and unpredictable numbers.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ pub(crate) fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
     })
 }
 
-/// The longest key file, in bytes.
+/// Maximum length of a key file in bytes.
 const LONGEST: u64 = 1_000;
 
 /// Reads a key file, which must not be readable by other users.
@@ -28,7 +28,7 @@ pub fn read_secret(path: &Path) -> anyhow::Result<String> {
         bail!("key file {name} can be read by others; run: chmod 600 {name}");
     }
     let mut text = String::new();
-    // Reading stops long before a wrong file fills the memory.
+    // Limits reading, so that a wrong file cannot exhaust memory.
     let read = file.take(LONGEST + 1).read_to_string(&mut text);
     let read = read.with_context(|| format!("key file {name}"))?;
     if read as u64 > LONGEST {
@@ -37,7 +37,7 @@ pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The key in the text of a key file: 32 hexadecimal digits, with white space around them at most.
+/// Parses the text of a key file: 32 hexadecimal digits, possibly surrounded by whitespace.
 pub fn parse_key(text: &str) -> Option<ProbeKey> {
     let digits: Option<Vec<u32>> = text.trim().chars().map(|c| c.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len() == 32)?;

@@ -1,4 +1,4 @@
-//! The server's half of one measurement session: it answers the requests and learns from them.
+//! The server's side of a measurement session: answers the requests and measures from them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,19 +20,19 @@ use super::screen::{loss, ms, percent, stamp_name};
 use super::target::News;
 use crate::metrics::View;
 
-/// Index and cookie, which the client drew.
+/// The index and cookie that the client has drawn.
 pub(crate) type Key = (u32, u64);
 
-/// One client as its server sees it.
+/// One client, from the server's point of view.
 pub(crate) struct Session {
-    /// Where its last request came from.
+    /// Source of its last request.
     pub remote: SocketAddr,
-    /// Requests taken.
+    /// Number of accepted requests.
     pub received: u32,
-    /// Answers sent.
+    /// Number of answers sent.
     pub sent: u32,
     machine: Server,
-    /// The latest instant that the machine has seen.
+    /// The latest time that was passed to the machine.
     machine_at: Time,
     window: SeqWindow,
     samples: Samples,
@@ -44,11 +44,11 @@ pub(crate) struct Session {
 struct Answered {
     given: Given,
     stamped: Time,
-    /// How much later than its own stamp it left, once the kernel has reported it.
+    /// Time from its own timestamp to its departure, once the kernel has reported the departure.
     delay: Option<Span>,
 }
 
-/// What is told of a session.
+/// The report on a session.
 #[derive(Serialize)]
 pub(crate) struct ClientReport {
     client: String,
@@ -68,7 +68,7 @@ pub(crate) struct ClientReport {
 }
 
 impl Session {
-    /// The session of a client whose first request came from `remote`; keeps at most `samples_max`.
+    /// A session for a client whose first request came from `remote`; keeps at most `samples_max` samples.
     pub(crate) fn new(
         remote: SocketAddr,
         config: &Config,
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// t_Ss of the last answer, which the client repeats; `None` before the first.
+    /// t_Ss of the last answer, which the client repeats; `None` before the first answer.
     pub(crate) fn stamped(&self) -> Option<u32> {
         self.answered.as_ref().map(|last| last.stamped.micros32())
     }
@@ -99,17 +99,16 @@ impl Session {
         self.machine.deadline().map(|(at, _)| at)
     }
 
-    /// Whether this request is new. A duplicate would hide a loss in the counters, and needs only
-    /// one answer.
+    /// True if this request is new. A duplicate would hide a loss in the counters, and is not answered again.
     pub(crate) fn is_new(&mut self, probe: &Probe) -> bool {
         !matches!(self.window.observe(probe.seq, Some(probe.t_sc)), Order::Duplicate | Order::Stale)
     }
 
-    /// Answers a request and learns from it. The answer has the length of the request, and its traffic
-    /// class if `echo_class`.
+    /// Answers a request and measures from it. The answer has the length of the request and, if `echo_class`, its
+    /// traffic class.
     ///
     /// # Errors
-    /// If the socket is broken.
+    /// The socket is broken.
     pub(crate) fn on_request(
         &mut self,
         end: &mut Endpoint,
@@ -126,7 +125,7 @@ impl Session {
         Ok(self.learn(arrival, header, stamps))
     }
 
-    /// Tells the machine about a duplicate request.
+    /// Reports a duplicate request to the machine.
     pub(crate) fn on_repeated(
         &mut self,
         datagram: &Datagram,
@@ -137,15 +136,15 @@ impl Session {
         self.learn(arrival, header, Stamps::default())
     }
 
-    /// Does what is due.
+    /// Runs due timers.
     pub(crate) fn tick(&mut self, now: Time) -> Vec<News> {
         self.machine_at = self.machine_at.max(now);
         self.machine.tick(self.machine_at);
         self.drain(Stamps::default())
     }
 
-    /// Gives the machine the request with its arrival time, not the time of reading: requests
-    /// queued for a busy process were in time.
+    /// Passes the request to the machine with its arrival time, not the time of reading: requests that waited for a
+    /// busy process were in time.
     fn learn(&mut self, arrival: Arrival, header: &Header, stamps: Stamps) -> Vec<News> {
         self.machine_at = self.machine_at.max(arrival.at);
         let report = header.flags & REQUEST_REPORT != 0;
@@ -164,15 +163,15 @@ impl Session {
                     let rtt_ewma = self.machine.estimates().rtt_ewma.clone();
                     news.push(News::Sample { sample, stamps, rtt_ewma });
                 }
-                // Asked for none.
+                // Never requested here.
                 ServerOutput::SendUnsolicited(_) => {}
             }
         }
         news
     }
 
-    /// Error bound of the round-trip time from this request. It runs from the last answer's stamp
-    /// to this arrival, minus the time that the client held that answer.
+    /// Error bound of the round-trip time from this request. That time runs from the last answer's timestamp to this
+    /// arrival, minus the time that the client held the answer.
     fn uncertainty(&self, datagram: &Datagram, request: &Probe) -> (Span, Stamps) {
         let echoed = self.answered.as_ref().filter(|last| last.stamped.micros32() == request.t_ss);
         let delay = echoed.and_then(|last| last.delay);
@@ -204,8 +203,8 @@ impl Session {
             class: datagram.class.map(|class| class & 0xfc).filter(|_| echo_class),
             length: datagram.len,
         };
-        // Stamp last, as close to sending as possible. The request's stamp is the kernel's, so this
-        // process's wake-up time counts as held, not as network delay.
+        // Take the timestamp last, as close to sending as possible. The arrival time is the kernel's, so this process's
+        // wake-up time counts as held, not as network delay.
         let stamped = clock::monotonic();
         let t_ss = stamped.micros32();
         let dt = t_ss.wrapping_sub(datagram.at.micros32());
@@ -222,7 +221,7 @@ impl Session {
         Ok(())
     }
 
-    /// What metrics say of it.
+    /// The values for metrics.
     pub(crate) fn view<'a>(
         &'a self,
         labels: Vec<(&'static str, String)>,
@@ -239,7 +238,7 @@ impl Session {
         }
     }
 
-    /// What is told of it.
+    /// The values for reports.
     pub(crate) fn report(&self, (index, _): Key) -> ClientReport {
         let estimates = self.machine.estimates();
         ClientReport {
@@ -260,14 +259,14 @@ impl Session {
         }
     }
 
-    /// Whether its client is heard.
+    /// State of the client.
     pub(crate) fn state(&self) -> State {
         self.machine.state()
     }
 }
 
 impl ClientReport {
-    /// One line.
+    /// The report as a line of text.
     pub(crate) fn text(&self) -> String {
         format!(
             "{} [{}] {}  rtt {} ms ±{} (min {}, max {})  loss up {} down {}  {} requests, {} timestamps",

@@ -22,35 +22,35 @@ use super::samples::{Samples, Stamps};
 use super::secrets::random;
 use crate::metrics::View;
 
-/// Requests remembered; answers to older ones are refused.
+/// Number of requests in memory; answers to older ones are refused.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// Datagrams taken before timers and signals get their turn.
+/// Maximum number of datagrams read before timers and signals are processed.
 pub(crate) const BATCH_MAX: usize = 1_000;
-/// RTT samples that are kept for percentiles.
+/// Number of RTT samples for percentiles.
 const SAMPLES_MAX: usize = 100_000;
 
-/// What a target has to tell.
+/// News about a target.
 pub enum News {
-    /// A probe that brought new values.
+    /// A probe produced new values.
     Sample {
         /// The values.
         sample: Sample,
-        /// How its stamps were taken.
+        /// The origin of its timestamps.
         stamps: Stamps,
-        /// The averages of the round-trip time after it, in seconds: several answers may be taken
-        /// before any is reported.
+        /// The moving averages of the round-trip time after this sample, in seconds: several answers may be processed
+        /// before any of them is reported.
         rtt_ewma: Vec<f64>,
     },
     /// The path's state changed.
     State(State),
-    /// Requests cannot be sent, and why.
+    /// Requests cannot be sent, for this reason.
     Unsendable(String),
-    /// Something is said of requests on their way.
+    /// An ICMP error about requests was received.
     Icmp(Said),
 }
 
-/// How requests look; by default as short as can be, without a mark.
+/// Format of requests; by default as short as possible, without a DSCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Marks {
     /// DSCP; `None` leaves it to the system.
@@ -61,7 +61,7 @@ pub struct Marks {
 
 /// One target.
 pub struct Target {
-    /// As the user wrote it.
+    /// The target as the user wrote it.
     pub name: String,
     /// Its address.
     pub address: SocketAddr,
@@ -69,21 +69,21 @@ pub struct Target {
     pub samples: Samples,
     /// The variation of the delay.
     pub ipdv: Ipdv,
-    /// Samples with kernel stamps on both ways.
+    /// Number of samples with kernel timestamps in both directions.
     pub kernel_stamps: u64,
-    /// Requests sent, those included that the kernel refused.
+    /// Number of requests, including those that the kernel refused.
     pub sent: u32,
-    /// Answers, each counted once.
+    /// Number of answers, without duplicates.
     pub received: u32,
-    /// Datagrams that are no answers.
+    /// Datagrams that are not valid answers.
     pub drops: Refusals,
-    /// What is said of requests on their way.
+    /// ICMP errors about requests.
     pub icmp: Icmp,
-    /// The last error of sending, until a request leaves again.
+    /// The last error on sending; cleared when a request is sent again.
     pub error: Option<io::Error>,
     /// Its socket with the key.
     pub end: Endpoint,
-    /// The interface that it leaves over, if one is named.
+    /// The interface for requests, if the user named one.
     device: Option<Device>,
     dscp: Option<u8>,
     header: Header,
@@ -94,7 +94,7 @@ pub struct Target {
     requests: VecDeque<Sent>,
     last_sent: Time,
     k: u8,
-    /// It sends no more requests.
+    /// Set while no requests are sent.
     ended: bool,
     news: Vec<News>,
 }
@@ -102,12 +102,12 @@ pub struct Target {
 /// A request that was sent.
 struct Sent {
     seq: u32,
-    /// The socket's number of it; `None` if the kernel refused it.
+    /// The socket's ID of the packet; `None` if the kernel refused it.
     id: Option<u32>,
     at: Time,
-    /// How long after that the kernel had it.
+    /// Upper bound of the time from `at` until the kernel had it.
     within: Span,
-    /// When it really left, once the kernel has reported it, and the error bound.
+    /// Its departure and the error bound, once the kernel has reported it.
     left: Option<(Time, Span)>,
     answered: bool,
 }
@@ -116,7 +116,7 @@ impl Target {
     /// Opens the target's socket and draws its session.
     ///
     /// # Errors
-    /// If there is no such interface, or no socket available.
+    /// The interface does not exist, or no socket is available.
     pub fn new(
         name: &str,
         address: SocketAddr,
@@ -134,10 +134,10 @@ impl Target {
         Ok(Target { device: interface.map(Device::new), ..target })
     }
 
-    /// As [`Target::new`], over an existing socket.
+    /// Like [`Target::new`], over an existing socket.
     ///
     /// # Errors
-    /// If the system lacks a socket option.
+    /// The system lacks a socket option.
     pub fn over(
         socket: TimestampedSocket,
         name: &str,
@@ -178,7 +178,7 @@ impl Target {
         })
     }
 
-    /// What metrics say of it.
+    /// The values for metrics.
     pub fn view<'a>(&'a self, config: &'a Config) -> View<'a> {
         View {
             labels: vec![("target", self.name.clone())],
@@ -191,12 +191,12 @@ impl Target {
         }
     }
 
-    /// What names its session.
+    /// The index and cookie that identify its session.
     pub fn key(&self) -> (u32, u64) {
         (self.header.index, self.header.cookie)
     }
 
-    /// The measurement.
+    /// The measuring machine.
     pub fn machine(&self) -> &Client {
         &self.machine
     }
@@ -217,14 +217,14 @@ impl Target {
         young.filter(|sent| !sent.answered).count() as u32
     }
 
-    /// From here on only answers are taken. The machine does what is due with any input, so an
-    /// answer could trigger a due request. A measurement whose round-trip time equals its period
-    /// would then never end.
+    /// Stops sending requests; from here on, only answers are processed. The machine runs due timers on any input, so
+    /// an answer could otherwise trigger a due request, and a measurement whose round-trip time equals its period would
+    /// never end.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Requests leave again.
+    /// Sends requests again, after [`Target::end`].
     pub(crate) fn resume(&mut self) {
         self.ended = false;
     }
@@ -234,20 +234,20 @@ impl Target {
         self.machine.deadline().map(|(at, _)| at)
     }
 
-    /// Does what is due.
+    /// Runs due timers.
     pub fn tick(&mut self, now: Time) -> Vec<News> {
         self.machine.tick(now);
         self.drain(true);
         std::mem::take(&mut self.news)
     }
 
-    /// Settles the state at the end. No more requests are sent, so the time since the last answer
-    /// says nothing; but if the last K requests have all been out for `grace`, the path is down.
+    /// Determines the final state. No more requests are sent, so the time since the last answer is meaningless; but if
+    /// none of the last K requests was answered within `grace`, the path is down.
     pub fn settle(&mut self, now: Time, grace: Span) -> Vec<News> {
         let mut last = self.requests.iter().rev().take(self.k.into());
         if self.sent > 0 && last.all(|sent| !sent.answered && sent.at + grace <= now) {
-            // Ticks stopped with the requests, which the machine would excuse as a busy host. Ticks
-            // on time show its verdict if nothing more came.
+            // The machine got no ticks since the last request, which it would excuse as a busy host. Ticks at their due
+            // times produce its verdict for a path without answers.
             let mut at = now;
             while self.machine.state() != State::Down && at <= now + grace * 4 {
                 self.machine.tick(at);
@@ -258,10 +258,10 @@ impl Target {
         std::mem::take(&mut self.news)
     }
 
-    /// Takes what has arrived, a batch at most.
+    /// Processes received datagrams, at most one batch.
     ///
     /// # Errors
-    /// If the socket is broken.
+    /// The socket is broken.
     pub fn receive(&mut self) -> io::Result<Vec<News>> {
         let mut buffer = std::mem::take(&mut self.buffer);
         for _ in 0..BATCH_MAX {
@@ -275,19 +275,19 @@ impl Target {
         Ok(std::mem::take(&mut self.news))
     }
 
-    /// Takes the next datagram, and the transmit stamps that are there.
+    /// Takes the next datagram, and the available transmit timestamps.
     ///
     /// # Errors
-    /// If the socket is broken.
+    /// The socket is broken.
     pub fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
         let datagram = self.end.take(buffer)?;
-        // A request's stamp is queued before its answer can be: for this answer it is here, if it
-        // comes at all. An answer may have set off the next request, so each one asks again.
+        // The kernel queues a request's timestamp before the answer can arrive, so for this answer it is available if
+        // it exists at all. An answer may trigger the next request, so read timestamps after each one.
         while let Some(stamp) = self.end.left()? {
             let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
             if let Some(sent) = self.requests.iter_mut().rev().find(find) {
-                // The first is the request's own. If a kernel program on this machine reflects it
-                // (veth), the response is stamped under the same ID.
+                // The first one belongs to the request. If an eBPF program on this machine reflects it (veth), the
+                // kernel reports the response's timestamp under the same ID.
                 sent.left.get_or_insert((stamp.at, stamp.error));
             }
         }
@@ -311,15 +311,15 @@ impl Target {
         }
     }
 
-    /// What there is to tell since the last time.
+    /// Takes the news since the last call.
     pub fn news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
     }
 
-    /// Takes an answer.
+    /// Processes an answer.
     ///
     /// # Errors
-    /// Why it is not an answer.
+    /// The reason why it is not a valid answer.
     pub fn on_datagram(&mut self, datagram: &Datagram, bytes: &[u8]) -> Result<(), DropReason> {
         let header = Header::parse(bytes)?;
         if header.packet_type != PacketType::Response {
@@ -332,7 +332,7 @@ impl Target {
             return Err(DropReason::Cookie);
         }
         let (_, probe) = self.end.open(bytes)?;
-        // Probes here are never unsolicited, and there are no questions.
+        // Here, responses are never unsolicited, and there are no questions.
         if header.flags != 0 {
             return Err(DropReason::Type);
         }
@@ -385,8 +385,7 @@ impl Target {
                 ClientOutput::SendRequest(request) if send && !self.ended => self.send(&request),
                 ClientOutput::SendRequest(_) | ClientOutput::Heard(_) | ClientOutput::Doubt(_) => {}
                 ClientOutput::State(state) => self.news.push(News::State(state)),
-                // An interval without an answer only enters the averages: samples here are of
-                // answers.
+                // An interval without an answer only updates the averages: samples are reported for answers only.
                 ClientOutput::Sample(Sample {
                     rtt: None, owl_up: None, owl_down: None, ..
                 }) => {}
@@ -408,7 +407,7 @@ impl Target {
         let envelope = Envelope { to: self.address, from: None, class: None, length: self.length };
         let now = clock::monotonic();
         probe.t_sc = now.micros32();
-        // Before the first response nothing was held.
+        // Before the first response, nothing was held.
         probe.dt = match probe.t_ss {
             0 => 0,
             _ => probe.t_sc.wrapping_sub(request.held_since),
@@ -442,20 +441,20 @@ impl Target {
         self.last_sent = now;
     }
 
-    /// Takes a new socket if requests could not be sent and the interface came anew.
+    /// Opens a new socket if requests could not be sent and the interface was created again.
     fn follow_device(&mut self) {
         let Some(device) = &mut self.device else { return };
         if self.error.is_none() || !device.came_anew() {
             return;
         }
         let opened = self.end.reopen(device);
-        // What fails is tried again with the next request.
+        // After a failure, the next request tries again.
         let _ = opened.and_then(|()| set_options(&mut self.end, self.dscp));
-        // The new socket numbers packets from zero.
+        // The new socket counts packets from zero.
         self.requests.iter_mut().for_each(|sent| sent.id = None);
     }
 
-    /// A request that cannot be sent counts as lost; the reason is reported once.
+    /// Counts a request that cannot be sent as lost; reports the reason once.
     fn on_send_error(&mut self, error: io::Error) {
         let code = error.raw_os_error();
         let known = self.error.as_ref().is_some_and(|last| last.raw_os_error() == code);
@@ -465,7 +464,7 @@ impl Target {
         self.error = Some(error);
     }
 
-    /// An error of sending in words.
+    /// An error on sending, as text.
     pub fn reason(&self, error: &io::Error) -> String {
         let headers = if self.address.is_ipv4() { 28 } else { 48 };
         match (error.raw_os_error(), path_mtu(self.address)) {
@@ -498,8 +497,7 @@ mod tests {
     use segue_keepalive::ewma;
     use segue_wire::Probe;
 
-    /// Each sample is reported with the averages right after it, even if several answers are taken
-    /// at once.
+    /// Each sample is reported with the averages right after it, even if several answers are processed at once.
     #[test]
     fn answers_that_are_taken_together_are_told_each_with_its_own_averages() {
         const KEY: ProbeKey = ProbeKey([7; 16]);
@@ -521,7 +519,7 @@ mod tests {
         for (answer, from) in &answers {
             far.send_to(answer, from).unwrap();
         }
-        // On a busy machine they do not all arrive at once.
+        // On a busy machine, they may not all arrive at once.
         let (mut told, mut together, begun) = (Vec::new(), 0, std::time::Instant::now());
         while told.len() < answers.len() && begun.elapsed().as_secs() < 10 {
             std::thread::sleep(std::time::Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! Every metric, once.
+//! Definitions of all metrics.
 
 use super::{Kind, Metric};
 
@@ -10,7 +10,7 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
     Metric { name, help, kind: Kind::Counter }
 }
 
-/// Seconds. Each metric's help text says what it is.
+/// Seconds. The help text of each metric states its meaning.
 pub static RTT: Metric = gauge("segue_rtt_seconds", "Last round-trip time.");
 /// Seconds.
 pub static RTT_UNCERTAINTY: Metric = gauge(
@@ -42,10 +42,10 @@ pub static PACKETS_RECEIVED: Metric = counter(
     "segue_packets_received_total",
     "Packets that arrived, by direction, as of the last exchange.",
 );
-/// Label `state`, one value for each.
+/// Label `state`, with one value per state.
 pub static STATE: Metric =
     gauge("segue_path_state", "1 for the state that the path is in, 0 for the others.");
-/// A count, as are all that end in `_total`.
+/// A count, like all metrics that end in `_total`.
 pub static TRANSITIONS: Metric =
     counter("segue_transitions_total", "Changes of state but for the first coming up.");
 /// A count.
@@ -54,22 +54,22 @@ pub(crate) static DUPLICATES: Metric =
 /// A count.
 pub(crate) static REORDERED: Metric =
     counter("segue_reordered_total", "Probes that a newer one had overtaken.");
-/// A count: requests of a client, answers of a listener.
+/// A count: requests at a client, answers at a listener.
 pub static PROBES_SENT: Metric = counter("segue_probes_sent_total", "Probes sent by this end.");
 /// A count: answers at a client, requests at a listener.
 pub static PROBES_RECEIVED: Metric =
     counter("segue_probes_received_total", "Probes that arrived at this end and counted.");
-/// Label `reason`, the names of `segue_wire::DropReason` and a few of this end's own.
+/// Label `reason`: a name of `segue_wire::DropReason`, or one of a few specific to this end.
 pub static DROPS: Metric = counter("segue_drops_total", "Packets refused, by reason.");
 /// A count; label `protocol`.
 pub(crate) static KERNEL_ANSWERS: Metric = counter(
     "segue_kernel_answers_total",
     "Requests answered by the program in the kernel, which no session counts, by protocol.",
 );
-/// 1 or 0, at a host.
+/// 1 or 0; only at a host.
 pub static REGISTERED: Metric =
     gauge("segue_registered", "1 while the host is registered at its anchor, else 0.");
-/// Hosts that are registered, at an anchor.
+/// Registered hosts; only at an anchor.
 pub static HOSTS: Metric = gauge("segue_hosts", "Hosts that are registered at this anchor.");
 /// Label `state`.
 pub static PATHS: Metric = gauge("segue_paths", "Paths of this daemon, by state.");
@@ -83,7 +83,7 @@ pub static REINJECTED: Metric = counter(
     "segue_reinjected_total",
     "Packets sent a second time over another path, while their own was in doubt.",
 );
-/// Labels `kind` and `cause`, as of events; an event without a cause has none.
+/// Labels `kind` and `cause`, as in events; no `cause` if the event has none.
 pub static EVENTS: Metric =
     counter("segue_events_total", "What happened, by kind of event and, where it has one, cause.");
 /// A count.
@@ -99,7 +99,7 @@ pub static PATH_MTU: Metric = gauge(
     "segue_path_mtu_bytes",
     "The largest IP packet that was found to pass over the path, by direction.",
 );
-/// Interfaces of hosts with a binding.
+/// Interfaces of hosts, each with a binding.
 pub static BINDINGS: Metric =
     gauge("segue_bindings", "Interfaces of hosts that have a binding at this anchor.");
 /// Flows.

@@ -1,6 +1,6 @@
-//! Serves the page of metrics: each HTTP request has a thread, which asks the measuring thread for the page. That thread
-//! renders it between two probes, only on request. A client that is slow, or sends half a request, holds up nobody: when too
-//! many connections are open, the oldest one is closed.
+//! Serves the page of metrics. Each HTTP request has a thread, which requests the page from the measuring thread; that
+//! thread renders the page between two probes, and only on request. A slow client, or one that sends half a request,
+//! blocks no one: if too many connections are open, the oldest one is closed.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -13,33 +13,33 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// The port, if none is given.
+/// Default port.
 pub(super) const PORT: u16 = 9_105;
-/// How long a client may take to send its request and to read the answer, and the measuring thread
-/// to render the page.
+/// How long a client may take to send its request and to read the answer, and how long the measuring thread may take to
+/// render the page.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Pause after the system has failed to accept a connection.
+/// Pause after the system failed to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest request accepted.
+/// Maximum length of a request in bytes.
 const REQUEST_MAX: usize = 8_192;
-/// Most connections that are open at a time; the oldest gives way.
+/// Maximum number of open connections; the oldest is closed to make room.
 const OPEN_MAX: usize = 64;
-/// Most threads, with those whose connection has just been closed.
+/// Maximum number of threads, including threads whose connection was just closed.
 const THREADS_MAX: usize = 2 * OPEN_MAX;
 
-/// The measuring thread's end.
+/// The measuring thread's side of the server.
 pub struct Server {
     address: SocketAddr,
-    /// Readable when a page is wanted.
+    /// Readable when a page is requested.
     wanted: UnixStream,
     pages: SyncSender<String>,
 }
 
-/// The address that `ADDR`, `ADDR:PORT` or `:PORT` means; without an address it is the loopback
-/// one, so that outsiders are served only on purpose.
+/// Parses `ADDR`, `ADDR:PORT` or `:PORT`. The default is the loopback address, so that the page is never exposed to
+/// other machines by accident.
 ///
 /// # Errors
-/// One line that shows what an address looks like.
+/// One line that shows the form of an address.
 pub fn address(text: &str) -> anyhow::Result<SocketAddr> {
     listening(text).with_context(|| {
         format!(
@@ -48,7 +48,7 @@ pub fn address(text: &str) -> anyhow::Result<SocketAddr> {
     })
 }
 
-/// The same for text from any source; `None` if it is not an address.
+/// The same without an error message; `None` if the text is not an address.
 #[must_use]
 pub fn listening(text: &str) -> Option<SocketAddr> {
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -61,11 +61,11 @@ pub fn listening(text: &str) -> Option<SocketAddr> {
 }
 
 impl Server {
-    /// Starts listening. The thread ends with the process. It inherits the caller's scheduling, so
-    /// start it before that is raised.
+    /// Starts listening. The thread ends with the process. It inherits the caller's scheduling, so call this before
+    /// raising the caller's priority.
     ///
     /// # Errors
-    /// If the address is unavailable.
+    /// The address is unavailable.
     pub fn start(address: SocketAddr) -> anyhow::Result<Server> {
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot serve metrics on {address}"))?;
@@ -81,8 +81,8 @@ impl Server {
             for number in 0.. {
                 match listener.accept() {
                     Ok((stream, _)) => desk.take(number, stream),
-                    // Without a free descriptor the connection stays in the queue, and accepting
-                    // would fail again at once.
+                    // Without a free descriptor, the connection stays in the queue, and accepting it would immediately
+                    // fail again.
                     Err(_) => std::thread::sleep(PAUSE),
                 }
             }
@@ -91,26 +91,25 @@ impl Server {
         Ok(Server { address, wanted, pages })
     }
 
-    /// Where it listens.
+    /// The address of its socket.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Readable when a page is wanted, for callers that cannot wait on the borrowed descriptor; do
-    /// not read from it.
+    /// Readable when a page is requested, for callers that cannot wait on a borrowed descriptor. Do not read from it.
     ///
     /// # Errors
-    /// If the process has no descriptor left.
+    /// The process has no free descriptor.
     pub fn wanted(&self) -> io::Result<UnixStream> {
         self.wanted.try_clone()
     }
 
-    /// Gives the page to the waiting client.
+    /// Sends the page to the waiting client.
     pub fn answer(&self, page: impl FnOnce() -> String) {
         let mut asked = [0; 16];
         if matches!((&self.wanted).read(&mut asked), Ok(1..)) {
-            // One client waits at a time. A page that comes too late is dropped.
+            // Only one client waits at a time. A page that is too late is dropped.
             let _ = self.pages.try_send(page());
         }
     }
@@ -126,24 +125,24 @@ fn thread() -> std::thread::Builder {
     std::thread::Builder::new().name("segue-metrics".into())
 }
 
-/// What the threads of connections share.
+/// State that the connection threads share.
 struct Desk {
-    /// Asks the measuring thread, for one client at a time.
+    /// Requests to the measuring thread, for one client at a time.
     measuring: Mutex<(UnixStream, Receiver<String>)>,
-    /// Open connections, in the order in which they came.
+    /// Open connections, oldest first.
     open: Mutex<BTreeMap<u64, Arc<TcpStream>>>,
 }
 
 impl Desk {
-    /// Serves a new connection in a thread of its own.
+    /// Serves a new connection in a separate thread.
     fn take(self: &Arc<Desk>, number: u64, stream: TcpStream) {
-        // Shared, not copied: there may be no further descriptor.
+        // Shared rather than duplicated: there may be no free descriptor.
         let stream = Arc::new(stream);
         let mut open = self.open();
         if open.len() >= OPEN_MAX
             && let Some((_, oldest)) = open.pop_first()
         {
-            // Its thread finds the connection closed.
+            // The thread of that connection notices that it is closed.
             let _ = oldest.shutdown(Shutdown::Both);
         }
         if Arc::strong_count(self) > THREADS_MAX {
@@ -153,7 +152,7 @@ impl Desk {
         drop(open);
         let desk = Arc::clone(self);
         let serve = move || {
-            // An error only means that the client has left.
+            // An error only means that the client has disconnected.
             let _ = serve(&stream, &desk);
             desk.open().remove(&number);
         };
@@ -166,11 +165,11 @@ impl Desk {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the page; `None` if the measuring thread is busy.
+    /// Requests the page; `None` if the measuring thread is busy.
     fn page(&self) -> io::Result<Option<String>> {
         let mut measuring = self.measuring.lock().unwrap_or_else(PoisonError::into_inner);
         let (ask, pages) = &mut *measuring;
-        // A page that came too late for the previous client.
+        // Discards a page that was too late for the previous client.
         while pages.try_recv().is_ok() {}
         ask.write_all(&[1])?;
         Ok(pages.recv_timeout(PATIENCE).ok())
@@ -196,7 +195,7 @@ fn serve(stream: &TcpStream, desk: &Desk) -> io::Result<()> {
     write(stream, body.as_bytes(), until)
 }
 
-/// Writes everything, as long as the client reads in time.
+/// Writes all bytes, as long as the client reads in time.
 fn write(mut stream: &TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -212,7 +211,7 @@ fn write(mut stream: &TcpStream, mut bytes: &[u8], until: Instant) -> io::Result
     Ok(())
 }
 
-/// Method and path of the request. Reads the head to its end, within the bounds.
+/// Method and path of the request. Reads the whole header, within the limits.
 fn request(mut stream: &TcpStream) -> io::Result<String> {
     let until = Instant::now() + PATIENCE;
     let mut head = Vec::new();
@@ -293,7 +292,7 @@ mod tests {
         let half: Vec<TcpStream> = (0..300)
             .map(|n| {
                 let mut stream = connect();
-                // Half of them have sent all, and read nothing.
+                // Half of the clients have sent their complete request, and read nothing.
                 let _ = stream.write_all(["GET /met", "GET / HTTP/1.1\r\n\r\n"][n % 2].as_bytes());
                 stream
             })
@@ -324,7 +323,7 @@ mod tests {
         let (gone, done) = sync_channel::<()>(1);
         let reader = std::thread::spawn(move || {
             let mut part = vec![0; 64 << 10];
-            // Slow enough to take minutes, but never silent as long as one write may wait.
+            // So slow that it takes minutes, but never silent for as long as one write may wait.
             while done.recv_timeout(Duration::from_millis(100)).is_err() {
                 let _ = client.read(&mut part);
             }

@@ -1,4 +1,4 @@
-//! What the two ends have in common: the options that do not depend on the protocol.
+//! Options of both ends that do not depend on the protocol.
 
 use segue_clock::Span;
 use segue_keepalive::Config;
@@ -7,34 +7,34 @@ use crate::guard::{Guard, Rates};
 use crate::running::Running;
 use crate::screen::Output;
 
-/// The other options, in STAMP's terms.
+/// The general options, in STAMP's terms.
 pub struct Common<'a> {
-    /// Send over this interface, or answer there.
+    /// The interface to send over, or to answer on.
     pub interface: Option<&'a str>,
     /// Text of the key file.
     pub key: Option<String>,
     /// Time between requests.
     pub interval: Span,
-    /// Number of successive lost requests after which no answer is awaited.
+    /// Number of consecutive lost requests that determines how long to wait for answers.
     pub k: u8,
-    /// Requests for each target.
+    /// Number of requests per target.
     pub count: Option<u32>,
-    /// How long to send.
+    /// How long to send requests.
     pub deadline: Option<Span>,
     /// DSCP of requests.
     pub dscp: Option<u8>,
-    /// Bytes of UDP payload; the base packet's length if it is not longer.
+    /// Bytes of UDP payload; the length of the base packet if that is longer.
     pub size: usize,
-    /// Limits which sources get answers, and how many.
+    /// Restricts the sources that are answered, and the rate of answers.
     pub guard: Guard,
-    /// Answers in a second.
+    /// The limits in answers per second.
     pub rates: Rates,
-    /// Settings of the compact probe's measurements, which the kernel also answers.
+    /// Measurement settings of the compact probe, which the kernel also answers.
     pub config: Config,
     /// Answers have the DSCP of their requests.
     pub echo_dscp: bool,
-    /// How to print.
+    /// Output format.
     pub output: Output,
-    /// The process around it.
+    /// Metrics and scheduling of the process.
     pub(crate) running: Running,
 }

@@ -1,5 +1,5 @@
-//! `segue probe --stamp`: STAMP (RFC 8762, RFC 8972) towards routers that reflect it ([`sender`]), and
-//! for senders that want to measure this machine ([`reflector`]).
+//! `segue probe --stamp`: STAMP (RFC 8762, RFC 8972) towards routers that reflect it ([`sender`]), and for senders that
+//! measure this machine ([`reflector`]).
 
 mod common;
 pub mod reflector;
@@ -24,9 +24,9 @@ use super::guard::Guard;
 use super::listen::{self, Listener};
 pub use common::Common;
 
-/// Longest key in bytes: a block of SHA-256. HMAC would hash a longer one down to 32.
+/// Maximum length of a key in bytes: a block of SHA-256. HMAC would hash a longer key to 32 bytes.
 const KEY_MAX_BYTES: usize = 64;
-/// Shortest key in bytes: the length of the truncated HMAC.
+/// Minimum length of a key in bytes: the length of the truncated HMAC.
 const KEY_MIN_BYTES: usize = 16;
 
 /// What STAMP adds to the options of a probe.
@@ -67,7 +67,7 @@ pub struct StampArgs {
 /// Measures towards `targets`.
 ///
 /// # Errors
-/// For everything that keeps the measurement from starting.
+/// The measurement cannot start, or fails.
 pub fn measure(
     options: &StampArgs,
     common: &Common<'_>,
@@ -89,10 +89,10 @@ pub fn measure(
     sender::run(sessions, common)
 }
 
-/// Answers on `address`.
+/// Answers requests on `address`.
 ///
 /// # Errors
-/// For everything that keeps the reflector from starting.
+/// The reflector cannot start, or fails.
 pub fn reflect(
     options: &StampArgs,
     common: Common<'_>,
@@ -138,7 +138,7 @@ pub fn reflect(
     serve::run(reflector, kernel, running, output)
 }
 
-/// Answers in the kernel, and listens for the compact probes that the program passes on.
+/// Answers requests in the kernel, and listens for compact probes that the eBPF program passes on.
 fn kernel(
     ifindex: u32,
     answers: StampOptions,
@@ -146,7 +146,7 @@ fn kernel(
     interface: Option<&str>,
     options: listen::ListenOptions,
 ) -> anyhow::Result<serve::Kernel> {
-    // A port that the operator assigned to STAMP stays STAMP's.
+    // A port that the operator assigned to STAMP remains STAMP's.
     let port = Some(TUNNEL_PORT).filter(|port| *port != answers.port);
     let output = options.output;
     let listen = |port| {
@@ -154,7 +154,7 @@ fn kernel(
         Listener::open(address, interface, ProbeKey::default(), options)
     };
     let probes = match port.map(listen).transpose() {
-        // An anchor or a listener has the port, and answers its own probes.
+        // An anchor or a listener uses the port, and answers compact probes itself.
         Err(error) if is_in_use(&error) => {
             if !output.quiet {
                 eprintln!(
@@ -182,7 +182,7 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(UdpError::InUse { .. }))
 }
 
-/// The interface on which the kernel is to answer.
+/// The interface on which the kernel answers.
 fn in_kernel(common: &Common<'_>) -> anyhow::Result<u32> {
     ensure!(
         common.key.is_none(),
@@ -197,10 +197,10 @@ fn key(common: &Common<'_>) -> anyhow::Result<Option<StampKey>> {
     common.key.as_deref().map(read_key).transpose()
 }
 
-/// As [`parse_key`].
+/// Like [`parse_key`].
 ///
 /// # Errors
-/// One line that says what a key file looks like.
+/// One line that shows the form of a key file.
 pub fn read_key(text: &str) -> anyhow::Result<StampKey> {
     let (min, max) = (2 * KEY_MIN_BYTES, 2 * KEY_MAX_BYTES);
     parse_key(text).with_context(|| {
@@ -210,7 +210,7 @@ pub fn read_key(text: &str) -> anyhow::Result<StampKey> {
     })
 }
 
-/// The key in the text of a key file: 32 to 128 hexadecimal digits, with white space around them at most.
+/// Parses the text of a key file: 32 to 128 hexadecimal digits, possibly surrounded by whitespace.
 pub fn parse_key(text: &str) -> Option<StampKey> {
     let digits: Option<Vec<u32>> = text.trim().chars().map(|c| c.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;

@@ -1,8 +1,8 @@
 //! The Session-Reflector: one socket, any number of senders.
 //!
-//! A session is the sender's address and port, the address it asked, and its SSID (RFC 8972, section 3).
-//! Nothing is provisioned: the first request of a session begins it, and it ends after a silence.
-//! An answer is as long as its request. Answers per second and sessions are bounded.
+//! The sender's address and port, the address that it sends to, and its SSID identify a session (RFC 8972, section 3).
+//! Sessions are not provisioned: the first request starts a session, which ends after a period of silence. An answer is
+//! as long as its request. The numbers of sessions and of answers per second are limited.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -24,51 +24,51 @@ use crate::guard::{Guard, NOT_ALLOWED, RATE_LIMIT, Rates};
 use crate::metrics::{Label, Page, names};
 use crate::refusals::Refusals;
 
-/// Sessions at a time; a further one replaces the one silent for longest.
+/// Maximum number of sessions; a further one replaces the session that has been silent for longest.
 const SESSIONS_MAX: usize = 10_000;
-/// A session that is silent for this long is over (TWAMP's REFWAIT, RFC 5357, 4.2).
+/// A session ends after this time without a request (TWAMP's REFWAIT, RFC 5357, 4.2).
 const IDLE: Span = Span::from_secs(900);
-/// Default bound of answers per second to all sources together, … …
+/// Default limit of answers per second, to all sources together.
 pub const RATE_MAX: u32 = 20_000;
-/// … and to one source, an IPv4 address or an IPv6 network of 64 bits.
+/// Default limit of answers per second to one source: an IPv4 address or an IPv6 /64.
 pub const SOURCE_RATE_MAX: u32 = 2_000;
 const RATES: Rates = Rates { source: Some(SOURCE_RATE_MAX), total: Some(RATE_MAX) };
-/// Senders' ports begin here. Below are other reflectors, and services that answer everything
-/// (echo, chargen).
+/// Lowest port of senders. Lower ports belong to other reflectors and to services that answer everything (echo,
+/// chargen).
 const SENDER_PORTS: u16 = 1_024;
-/// Sessions that have metrics of their own, so that a page stays within a few megabytes.
+/// Maximum number of sessions with separate metrics, so that a page remains within a few megabytes.
 const METRICS_MAX: usize = 1_000;
 /// DSCPs that answers may have: all but those of network control, CS6 and above.
 const DSCPS: u64 = (1 << 48) - 1;
-/// Most answers whose transmit stamps are awaited.
+/// Maximum number of answers with a pending transmit timestamp.
 const PENDING_MAX: usize = 4_096;
-/// Datagrams taken before timers and signals get their turn.
+/// Maximum number of datagrams read before timers and signals are processed.
 const BATCH_MAX: usize = 1_000;
-/// Bytes of receive buffer asked for.
+/// Requested receive buffer in bytes.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-/// Time between two looks at the clock's quality.
+/// Interval at which the quality of the clock is checked.
 const REFRESH: Span = Span::from_secs(1);
-/// The TTL that TWAMP asks for.
+/// The TTL that TWAMP requires.
 const TTL: u8 = 255;
-/// Refused: the source port may belong to a service that would answer the answer.
+/// Refused: the source port may belong to a service that would answer our answer.
 const LOOP: &str = "loop";
 
-/// Sender, address asked, SSID.
+/// Sender, local address, SSID.
 type Key = (SocketAddr, Option<IpAddr>, u16);
 
-/// How to answer.
+/// Settings of the reflector.
 pub struct Settings {
-    /// Authenticated mode: requests without the right HMAC are refused.
+    /// Authenticated mode: requests without a valid HMAC are refused.
     pub key: Option<StampKey>,
     /// Number the answers of each session.
     pub stateful: bool,
-    /// Bit *n*: answers may have DSCP *n*.
+    /// Bit *n* is set if answers may have DSCP *n*.
     pub dscps: u64,
-    /// Answers have the DSCP of their requests, if they ask for no other.
+    /// Answers have the DSCP of their requests, unless these request another.
     pub echo_dscp: bool,
-    /// Limits which sources get answers, and how many.
+    /// Restricts the sources that are answered, and the rate of answers.
     pub guard: Guard,
-    /// Sessions at a time.
+    /// Maximum number of sessions.
     pub sessions_max: usize,
 }
 
@@ -92,7 +92,7 @@ pub struct Reflector {
     settings: Settings,
     sessions: BTreeMap<Key, Session>,
     idle: Timers<Key>,
-    /// Answers without a transmit stamp yet: the socket's number, session, the answer's number.
+    /// Answers with a pending transmit timestamp: the socket's ID, the session, the answer's number.
     pending: VecDeque<(u32, Key, u32)>,
     estimate: ErrorEstimate,
     refreshed: Time,
@@ -106,16 +106,16 @@ struct Session {
     follow_up: Option<FollowUp>,
 }
 
-/// What is told of a session.
+/// The report on a session.
 #[derive(Serialize)]
 pub struct SessionReport {
-    /// Where its requests come from.
+    /// Source of its requests.
     pub client: String,
-    /// Its identifier; zero for none.
+    /// Its identifier (SSID); zero for none.
     pub ssid: u16,
-    /// Requests taken.
+    /// Number of accepted requests.
     pub received: u32,
-    /// Answers sent.
+    /// Number of answers sent.
     pub sent: u32,
 }
 
@@ -123,7 +123,7 @@ impl Reflector {
     /// Opens the reflector's socket.
     ///
     /// # Errors
-    /// One line that says why, and what to do.
+    /// One line with the reason and a remedy.
     pub fn bind(
         address: SocketAddr,
         interface: Option<&str>,
@@ -158,18 +158,18 @@ impl Reflector {
         })
     }
 
-    /// Where it listens.
+    /// The address of its socket.
     ///
     /// # Errors
-    /// The kernel's, which has no reason to.
+    /// The kernel does not report it, which should not happen.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Answers what has arrived, and forgets silent sessions.
+    /// Answers requests that have arrived, and forgets silent sessions.
     ///
     /// # Errors
-    /// If the socket is broken.
+    /// The socket is broken.
     pub fn serve(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; 65_536];
         let mut out = vec![0; 65_536];
@@ -203,7 +203,7 @@ impl Reflector {
         if !self.settings.guard.allows(source) {
             return Err(NOT_ALLOWED);
         }
-        // Two reflectors that answer each other would never end.
+        // Two reflectors that answer each other would never stop.
         let port = datagram.source.port();
         if port < SENDER_PORTS || port == self.port {
             return Err(LOOP);
@@ -265,7 +265,7 @@ impl Reflector {
         self.sessions.entry(name).or_default()
     }
 
-    /// Records when answers really left, for Follow-Up Telemetry.
+    /// Records the true departure of answers, for Follow-Up Telemetry.
     fn collect_stamps(&mut self) -> io::Result<()> {
         while let Some(left) = self.socket.tx_stamp()? {
             let Some(place) = self.pending.iter().position(|(id, ..)| *id == left.id) else {
@@ -285,7 +285,7 @@ impl Reflector {
         self.drops.by_reason()
     }
 
-    /// What is told of each session.
+    /// Reports on all sessions.
     pub fn reports(&self) -> Vec<SessionReport> {
         let report = |(name, session): (&Key, &Session)| SessionReport {
             client: shown(name.0),
@@ -296,7 +296,7 @@ impl Reflector {
         self.sessions.iter().map(report).collect()
     }
 
-    /// Adds each session's answers to the metrics; `labels` go on the number of sessions.
+    /// Adds the answers of each session to the metrics; `labels` apply to the number of sessions.
     pub fn measured(&self, page: &mut Page, labels: &[Label]) {
         for ((remote, local, ssid), session) in self.sessions.iter().take(METRICS_MAX) {
             let local = local.map_or(String::new(), |local| local.to_string());

@@ -1,4 +1,4 @@
-//! The Session-Senders' loop and its output.
+//! The main loop of the Session-Senders, and its output.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -79,20 +79,20 @@ struct TargetSummary<'a> {
     short: Option<Short>,
 }
 
-/// Information from the other end.
+/// Information about the other end.
 #[derive(Serialize)]
 struct Reflector {
     stateful: bool,
-    /// TTL or hop limit with which the last request arrived, sent with 255.
+    /// TTL or hop limit on arrival of the last request, which was sent with 255.
     ttl: Option<u8>,
     clock_error_ms: Option<f64>,
     synchronised: bool,
-    /// DSCP with which the last request arrived, and with which its answer did.
+    /// DSCP on arrival of the last request, and below of its answer.
     dscp_up: Option<u8>,
     dscp_down: Option<u8>,
     /// The other end refused the requested DSCP.
     dscp_refused: Option<bool>,
-    /// Average delay of its answers beyond their stated departure.
+    /// Average delay of its answers after their stated departure.
     follow_up_ms: Option<f64>,
     unrecognised: u64,
     malformed: u64,
@@ -106,10 +106,10 @@ struct Screen {
     start: Time,
 }
 
-/// Measures until all is sent and answered, or until interrupted.
+/// Measures until all requests are sent and answered, or until interrupted.
 ///
 /// # Errors
-/// If signals, sockets or output fail.
+/// Signals, sockets or output fail.
 pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Result<ExitCode> {
     let signals = StopSignals::take()?;
     let metrics = common.running.told_metrics(common.output)?;
@@ -119,7 +119,7 @@ pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Re
     common.running.scheduling();
     let start = clock::monotonic();
     let end = common.deadline.map(|length| start + length);
-    // How long to wait for an answer: as with the compact probe.
+    // How long to wait for an answer, as with the compact probe.
     let grace = common.interval * (u64::from(common.k) + 1);
     let mut screen = Screen::new(common.output, start);
     let mut due = start;
@@ -129,7 +129,7 @@ pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Re
         let all_sent = over || common.count.is_some_and(|count| sessions[0].sent >= count);
         if !all_sent && due <= now {
             sessions.iter_mut().for_each(Session::send);
-            // Send no burst after a stall of the machine.
+            // Do not send a burst after the machine stalled.
             due = (due + common.interval).max(now);
         }
         for session in &mut sessions {
@@ -175,7 +175,7 @@ fn opening<'a>(session: &'a Session, common: &Common<'a>) -> Opening<'a> {
     }
 }
 
-/// The metrics: those of the compact probe that STAMP can tell, and its jitter.
+/// The page of metrics: those of the compact probe that STAMP can measure, and its jitter.
 fn page(sessions: &[Session]) -> String {
     let mut page = Page::default();
     for session in sessions {
@@ -272,7 +272,7 @@ fn sample_text(session: &Session, sample: &Sample) -> String {
     text
 }
 
-/// What stands on the terminal of a session.
+/// The items of a session's live line.
 fn live_items(session: &Session) -> Vec<String> {
     let (up, down) = directions(session);
     let rtt = session.stats.rtt_ms();
@@ -366,7 +366,7 @@ impl TargetSummary<'_> {
     }
 }
 
-/// How many answers were too short, on a line of its own.
+/// Text for the number of answers that were too short, on a separate line.
 fn short_text(Short { count, got, needed }: Short) -> String {
     let answers = if count == 1 { "answer" } else { "answers" };
     format!("\n{count} {answers} too short for STAMP ({needed} octets needed, {got} came)")

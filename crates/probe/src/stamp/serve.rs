@@ -1,4 +1,4 @@
-//! The loop of `segue probe --listen --stamp`, and its output.
+//! The main loop of `segue probe --listen --stamp`, and its output.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use crate::running::Running;
 use crate::screen::{self, Output, print, print_drops, print_json};
 use crate::session::ClientReport;
 
-/// Time between two refreshments of the kernel's answers.
+/// Interval at which the kernel's answers are refreshed.
 const REFRESH: Span = Span::from_secs(1);
 /// Refused: a duplicate request.
 const REPLAY: &str = "replay";
@@ -29,11 +29,11 @@ const REPLAY: &str = "replay";
 /// Refused datagrams by reason.
 type Drops = BTreeMap<&'static str, u64>;
 
-/// The part that answers in the kernel, before the sockets.
+/// The eBPF program that answers before packets reach the sockets.
 pub(super) struct Kernel {
     /// The program.
     pub answers: StampAnswers,
-    /// Takes the compact probes that the program passes on, if it answers any.
+    /// Receives compact probes that the program passes on, if it answers any.
     pub probes: Option<Listener>,
 }
 
@@ -53,26 +53,26 @@ struct Summary {
     r#type: &'static str,
     protocol: &'static str,
     sessions: Vec<SessionReport>,
-    /// Answers of the kernel, which appear in no session.
+    /// Number of answers by the kernel, which no session counts.
     kernel_answers: u64,
     drops: Drops,
     #[serde(skip_serializing_if = "Option::is_none")]
     probes: Option<Probes>,
 }
 
-/// The compact probes beside STAMP.
+/// The compact probes that are answered alongside STAMP.
 #[derive(Serialize)]
 struct Probes {
-    /// Answers of the kernel, which appear with no client.
+    /// Number of answers by the kernel, which no client counts.
     kernel_answers: u64,
     clients: Vec<ClientReport>,
     drops: Drops,
 }
 
-/// Answers until interrupted.
+/// Answers requests until interrupted.
 ///
 /// # Errors
-/// If signals, sockets or output fail.
+/// Signals, sockets or output fail.
 pub(super) fn run(
     mut reflector: Reflector,
     mut kernel: Option<Kernel>,
@@ -111,7 +111,7 @@ pub(super) fn run(
             break;
         }
     }
-    // What came before the signal counts.
+    // Requests that arrived before the signal are still answered.
     reflector.serve()?;
     if let Some(probes) = kernel.as_mut().and_then(|kernel| kernel.probes.as_mut()) {
         probes.turn()?;
@@ -155,7 +155,8 @@ impl Kernel {
     }
 }
 
-/// What both halves refused of STAMP, rates of the compact probe included, and of compact probes.
+/// Datagrams refused by program and sockets: of STAMP, including compact probes over the rate limit, and of compact
+/// probes.
 fn drops(reflector: &Reflector, kernel: Option<&Kernel>) -> (Drops, Drops) {
     let counts = kernel.map(Kernel::counts).unwrap_or_default();
     let probes = kernel.and_then(|kernel| kernel.probes.as_ref());

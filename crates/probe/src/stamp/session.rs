@@ -1,4 +1,4 @@
-//! One Session-Sender: its socket, its requests and its results.
+//! A Session-Sender: its socket, its requests and its results.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -20,27 +20,27 @@ use super::super::secrets::random;
 use super::stamps::{error_estimate, stamp};
 use super::stats::{Exchange, Sample, Stats};
 
-/// Requests remembered; answers to older ones are refused.
+/// Number of requests in memory; answers to older ones are refused.
 const REMEMBERED_MAX: usize = 65_536;
-/// Longest packet.
+/// Maximum length of a packet in bytes.
 const PACKET_MAX: usize = 65_507;
-/// Bytes that identify a request in an ICMP error: they include its number and time in either mode.
+/// Bytes that identify a request in an ICMP error: they include its number and timestamp in either mode.
 const HEAD: usize = 24;
-/// The TTL that TWAMP asks for, so that the other end can tell how far away this one is.
+/// The TTL that TWAMP requires, so that the other end can determine the number of hops.
 const TTL: u8 = 255;
 
-/// What to send.
+/// Format of the requests.
 #[derive(Clone)]
 pub(super) struct Wishes {
     /// Authenticated mode.
     pub key: Option<StampKey>,
-    /// Session identifier; zero for none.
+    /// Session identifier (SSID); zero for none.
     pub ssid: u16,
-    /// Ask for counters.
+    /// Request counters (Direct Measurement).
     pub direct: bool,
-    /// Ask when the last answer left.
+    /// Request the departure of the previous answer (Follow-Up Telemetry).
     pub follow_up: bool,
-    /// Ask for answers with this DSCP.
+    /// Request answers with this DSCP.
     pub reply_dscp: Option<u8>,
     /// DSCP of requests.
     pub dscp: Option<u8>,
@@ -48,37 +48,37 @@ pub(super) struct Wishes {
     pub size: usize,
 }
 
-/// What a session has to tell.
+/// News about a session.
 pub(super) enum News {
     /// An answer.
     Sample(Sample),
     /// Requests cannot be sent.
     Unsendable(io::Error),
-    /// Something is said of requests on their way.
+    /// An ICMP error about requests was received.
     Icmp(Said),
 }
 
 /// A session with one reflector.
 pub(super) struct Session {
-    /// As the user wrote it.
+    /// The target as the user wrote it.
     pub name: String,
     /// Its address.
     pub address: SocketAddr,
-    /// Requests sent, those included that the kernel refused.
+    /// Number of requests, including those that the kernel refused.
     pub sent: u32,
-    /// What the answers said.
+    /// Results from the answers.
     pub stats: Stats,
-    /// Datagrams that are no answers.
+    /// Datagrams that are not valid answers.
     pub drops: Refusals,
-    /// Of these, what is too short for an answer.
+    /// Those among `drops` that are too short for an answer.
     pub short: Option<Short>,
-    /// What is said of requests on their way.
+    /// ICMP errors about requests.
     pub icmp: Icmp,
-    /// The last error of sending, until a request leaves again.
+    /// The last error on sending; cleared when a request is sent again.
     pub error: Option<io::Error>,
     wishes: Wishes,
     socket: TimestampedSocket,
-    /// The interface that it leaves over, if one is named.
+    /// The interface for requests, if the user named one.
     device: Option<Device>,
     estimate: ErrorEstimate,
     requests: VecDeque<Sent>,
@@ -86,11 +86,11 @@ pub(super) struct Session {
     news: Vec<News>,
 }
 
-/// Answers that are too short.
+/// Answers that were too short.
 #[derive(Clone, Copy)]
 pub(super) struct Short {
     pub count: u64,
-    /// Octets that the last one had, and those that an answer needs.
+    /// Octets of the last one, and below those that an answer needs.
     pub got: usize,
     pub needed: usize,
 }
@@ -98,12 +98,12 @@ pub(super) struct Short {
 /// A request that was sent.
 struct Sent {
     seq: u32,
-    /// The socket's number of it; `None` if the kernel refused it.
+    /// The socket's ID of the packet; `None` if the kernel refused it.
     id: Option<u32>,
     at: Time,
-    /// When it really left, once the kernel has reported it.
+    /// Its departure, once the kernel has reported it.
     left: Option<Time>,
-    /// Its first bytes: number, time and more.
+    /// Its first bytes: number, timestamp and more.
     head: [u8; HEAD],
     answered: bool,
 }
@@ -112,7 +112,7 @@ impl Session {
     /// Opens the session's socket.
     ///
     /// # Errors
-    /// If there is no such interface, or no socket available.
+    /// The interface does not exist, or no socket is available.
     pub(super) fn new(
         name: String,
         address: SocketAddr,
@@ -145,7 +145,7 @@ impl Session {
         })
     }
 
-    /// Bytes of UDP payload in a request, as far as is known before the first.
+    /// Bytes of UDP payload in a request, as far as known before the first one.
     pub(super) fn length(&self) -> usize {
         self.wishes.size.max(base_len(self.wishes.key.as_ref()))
     }
@@ -161,7 +161,7 @@ impl Session {
         young.filter(|sent| !sent.answered).count() as u32
     }
 
-    /// What there is to tell since the last call.
+    /// Takes the news since the last call.
     pub(super) fn news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
     }
@@ -198,7 +198,7 @@ impl Session {
     }
 
     fn request(&mut self, seq: u32, at: Time, out: &mut [u8]) -> Option<usize> {
-        // The clock's quality changes slowly; asking costs a system call.
+        // The quality of the clock changes slowly, and reading it costs a system call.
         if seq.is_multiple_of(64) {
             self.estimate = error_estimate(Span::ZERO);
         }
@@ -229,20 +229,20 @@ impl Session {
         Some(packet.emit(key, out)? + extensions)
     }
 
-    /// Takes a new socket if requests could not be sent and the interface came anew.
+    /// Opens a new socket if requests could not be sent and the interface was created again.
     fn follow_device(&mut self) {
         let Some(device) = &mut self.device else { return };
         if self.error.is_none() || !device.came_anew() {
             return;
         }
         let opened = device.reopen(&mut self.socket).map_err(anyhow::Error::from);
-        // What fails is tried again with the next request.
+        // After a failure, the next request tries again.
         let _ = opened.and_then(|()| set_options(&mut self.socket, self.wishes.dscp));
-        // The new socket numbers packets from zero.
+        // The new socket counts packets from zero.
         self.requests.iter_mut().for_each(|sent| sent.id = None);
     }
 
-    /// A request that cannot be sent counts as lost; the reason is reported once.
+    /// Counts a request that cannot be sent as lost; reports the reason once.
     fn on_send_error(&mut self, error: io::Error) {
         let known = self.error.as_ref().is_some_and(|e| e.kind() == error.kind());
         if !known && error.kind() != ErrorKind::WouldBlock {
@@ -251,20 +251,20 @@ impl Session {
         self.error = Some(error);
     }
 
-    /// Takes everything that has arrived.
+    /// Processes all received datagrams.
     ///
     /// # Errors
-    /// If the socket is broken.
+    /// The socket is broken.
     pub(super) fn receive(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; PACKET_MAX];
         loop {
             let datagram = self.socket.recv(&mut buffer)?;
-            // A request's stamp is queued before its answer can be.
+            // The kernel queues a request's timestamp before its answer can arrive.
             while let Some(stamp) = self.socket.tx_stamp()? {
                 let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
                 if let Some(sent) = self.requests.iter_mut().rev().find(find) {
-                    // The first is the request's own. If a kernel program on this machine reflects
-                    // it (veth), the answer is stamped under the same ID.
+                    // The first one belongs to the request. If an eBPF program on this machine reflects it (veth), the
+                    // kernel reports the answer's timestamp under the same ID.
                     sent.left.get_or_insert(stamp.at);
                 }
             }
@@ -307,7 +307,7 @@ impl Session {
         }
         let reply = Reply::open(bytes, self.wishes.key.as_ref())?;
         let ssid = reply.packet.ssid;
-        // Zero: a reflector without RFC 8972.
+        // Zero: the reflector does not support RFC 8972.
         if ssid != self.wishes.ssid && ssid != 0 {
             return Err(DropReason::UnknownIndex);
         }

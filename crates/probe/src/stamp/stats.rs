@@ -1,5 +1,5 @@
-//! The results of a session's answers: round-trip time without the reflector's share, jitter in
-//! each direction, and loss in each direction where the reflector counts.
+//! The results of a session's answers: round-trip time without the reflector's share, jitter in each direction, and
+//! loss in each direction if the reflector counts packets.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{self as keepalive, Counted, Estimates};
@@ -9,7 +9,7 @@ use segue_wire::stamp::{Reply, Timestamp, TimestampFormat};
 use super::super::ipdv::Ipdv;
 use super::super::samples::{RttMs, Samples, Stamps};
 
-/// RTT samples kept for percentiles.
+/// Number of RTT samples for percentiles.
 const SAMPLES_MAX: usize = 100_000;
 /// Gain of the smoothed jitter (RFC 3550, 6.4.1).
 const JITTER_GAIN: f64 = 1.0 / 16.0;
@@ -18,17 +18,17 @@ const JITTER_GAIN: f64 = 1.0 / 16.0;
 pub(super) struct Exchange {
     /// The answer.
     pub reply: Reply,
-    /// When the request left, this end's clock.
+    /// When the request left, by this end's clock.
     pub left: Time,
-    /// When the answer arrived, the same clock.
+    /// When the answer arrived, by this end's clock.
     pub arrived: Time,
-    /// Both are the kernel's stamps.
+    /// Both times are kernel timestamps.
     pub kernel: bool,
-    /// DSCP and ECN with which the answer arrived.
+    /// DSCP and ECN on arrival of the answer.
     pub class: Option<u8>,
 }
 
-/// What one answer adds.
+/// The values from one answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Number of the request.
@@ -37,37 +37,37 @@ pub(super) struct Sample {
     pub at: Time,
     /// (T4 − T1) − (T3 − T2); `None` if the reflector's times are impossible.
     pub rtt: Option<Span>,
-    /// Both stamps of this end are the kernel's.
+    /// Both times of this end are kernel timestamps.
     pub kernel: bool,
 }
 
-/// What all answers say.
+/// The results of all answers.
 pub(super) struct Stats {
-    /// Answers, each counted once.
+    /// Number of answers, without duplicates.
     pub received: u32,
-    /// Answers that came again.
+    /// Number of duplicate answers.
     pub duplicates: u64,
     /// Answers to requests older than one already answered.
     pub reordered: u64,
-    /// Answers with kernel stamps at this end.
+    /// Answers with kernel timestamps at this end.
     pub kernel_stamps: u32,
-    /// Answers whose T2 and T3 cannot be right.
+    /// Answers whose T2 and T3 are impossible.
     pub implausible: u64,
-    /// Extensions that the reflector did not know.
+    /// Extensions that the reflector does not support.
     pub unrecognised: u64,
     /// Answers with the I flag or a wrong HMAC in their extensions.
     pub integrity: u64,
     /// Answers with a malformed extension.
     pub malformed: u64,
-    /// The reflector numbers its answers itself.
+    /// The reflector numbers its answers independently.
     pub stateful: bool,
-    /// TTL or hop limit with which the last request arrived.
+    /// TTL or hop limit on arrival of the last request.
     pub ttl: Option<u8>,
-    /// The last Class of Service, with DSCP and ECN of the answer it came in.
+    /// The last Class of Service, with DSCP and ECN on arrival of its answer.
     pub class: Option<(ClassOfService, Option<u8>)>,
-    /// How much later than T3 answers really left: number and sum, from follow-ups.
+    /// Delay of answers after T3: number and sum, from follow-ups.
     pub follow_ups: (u64, Span),
-    /// Bound on the error of the reflector's clock in seconds.
+    /// Bound on the error of the reflector's clock, in seconds.
     pub clock_error_s: Option<f64>,
     /// The reflector's clock is synchronised.
     pub synchronised: bool,
@@ -86,7 +86,7 @@ pub(super) struct Stats {
     counters: Option<(Counters, Counters)>,
 }
 
-/// The last answer in order.
+/// The last answer that arrived in order.
 struct Previous {
     seq: u32,
     reflector_seq: u32,
@@ -106,7 +106,7 @@ struct Numbers {
     received: u32,
 }
 
-/// Counters of a Direct Measurement.
+/// Counters of Direct Measurement.
 #[derive(Clone, Copy)]
 struct Counters {
     sender_tx: u32,
@@ -131,10 +131,10 @@ impl Smoothed {
     }
 }
 
-/// Jitter in milliseconds: there and back, and each direction.
+/// Jitter in milliseconds: of the round trip and of each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub(super) struct JitterMs {
-    /// Of the round-trip time.
+    /// Jitter of the round-trip time.
     pub rtt: Option<f64>,
     /// Sender to reflector.
     pub up: Option<f64>,
@@ -143,7 +143,7 @@ pub(super) struct JitterMs {
 }
 
 impl Stats {
-    /// Nothing yet.
+    /// Results without answers.
     pub(super) fn new(seed: u64) -> Stats {
         Stats {
             received: 0,
@@ -174,7 +174,7 @@ impl Stats {
         }
     }
 
-    /// Takes an answer.
+    /// Adds an answer.
     pub(super) fn take(&mut self, exchange: &Exchange) -> Sample {
         let packet = &exchange.reply.packet;
         self.received = self.received.wrapping_add(1);
@@ -250,7 +250,7 @@ impl Stats {
         }
     }
 
-    /// An answer to a younger request than all before.
+    /// Adds an answer to a later request than all before.
     fn in_order(&mut self, exchange: &Exchange, rtt: Option<Span>) {
         let packet = &exchange.reply.packet;
         let format = packet.error.format;
@@ -286,8 +286,8 @@ impl Stats {
         });
     }
 
-    /// Packets of each direction, there and back, between the first and the last answer; by counters
-    /// if the reflector has them, else by its own numbers. `None` if it keeps neither.
+    /// Packets in each direction (to the reflector, and back) between the first and the last answer: from counters if
+    /// the reflector has them, else from its numbers. `None` if it keeps neither.
     pub(super) fn directions(&self) -> Option<(Counted, Counted)> {
         let counted = |sent: u32, received: u32| Counted {
             sent: sent.into(),
@@ -327,7 +327,7 @@ mod tests {
     use segue_wire::stamp::tlv::{DirectMeasurement, FollowUp};
     use segue_wire::stamp::{Extensions, ReflectorPacket};
 
-    /// An exchange that left at `seq` seconds, took 10 ms there, 3 ms at the reflector and 20 ms back.
+    /// An exchange sent at `seq` seconds: 10 ms to the reflector, 3 ms at the reflector, and 20 ms back.
     fn exchange(seq: u32, reflector: u32) -> Exchange {
         let base = u64::from(seq) * 1_000_000_000;
         // The reflector's clock is an hour ahead.
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!((jitter.up, jitter.down), (Some(0.0), Some(1.0)));
         assert_eq!(stats.ipdv.ms().down.max, Some(16.0));
         assert_eq!(stats.ipdv.ms().up.max, Some(0.0));
-        // A request after a lost one has no value.
+        // A request after a lost one yields no value.
         let mut later = exchange(3, 3);
         later.arrived += Span::from_millis(99);
         stats.take(&later);
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn a_reflector_that_counts_tells_the_direction_of_loss() {
         let mut stats = Stats::new(1);
-        // Request 2 is lost on the way there, the answers to 4 and 5 on the way back.
+        // Request 2 is lost, and the answers to 4 and 5.
         for (seq, reflector) in [(0, 0), (1, 1), (3, 2), (6, 5)] {
             stats.take(&exchange(seq, reflector));
         }
