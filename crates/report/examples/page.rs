@@ -1,5 +1,5 @@
-//! Writes a page of made-up figures into a directory, to look at: `cargo run -p segue-report
-//! --example page -- DIR`.
+//! Writes a page with sample figures into a directory, for visual inspection: `cargo run -p segue-report --example page
+//! -- DIR`.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ fn row(name: &str, intervals: &[(f64, f64, &str)]) -> Band {
     Band { name: name.into(), intervals: intervals.iter().map(own).collect() }
 }
 
-/// Something that looks like noise, the same each time.
+/// Reproducible values that look like noise.
 fn noise(i: u32, seed: u32) -> f64 {
     f64::from(i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97).wrapping_mul(40_503) >> 16)
         / 65_536.0

@@ -1,7 +1,7 @@
-//! What all figures share: text, axes, legend, marks. All in pixels of the drawing, which the page
-//! shows at about half its size, so that the whole pixels of the SVG backend are fine enough.
+//! Shared by all figures: text, axes, legend, marks. All lengths are in pixels of the drawing. The page shows a drawing
+//! at about half its size, so the whole pixels of the SVG backend are fine enough.
 //!
-//! Each figure is drawn at two widths with letters of one size, so that a phone need not shrink them.
+//! Each figure is drawn at two widths with the same font size, so that a phone need not shrink it.
 
 use plotters::backend::SVGBackend;
 use plotters::coord::Shift;
@@ -23,30 +23,30 @@ use crate::timeline::Mark;
 pub(crate) const WIDE: i32 = 1_600;
 /// Width of a figure on a phone.
 pub(crate) const NARROW: i32 = 800;
-/// Size of the letters.
+/// Font size.
 pub(crate) const FONT: i32 = 30;
-/// Distance of two lines of text.
+/// Distance between two lines of text.
 pub(crate) const LINE: i32 = 44;
-/// Room at the right, for half of the last tick's label.
+/// Space at the right, for half of the last tick's label.
 pub(crate) const RIGHT: i32 = 40;
 
 const FAMILY: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
-/// What the backend divides a font's size by.
+/// The backend divides a font's size by this.
 const BACKEND_SCALE: f64 = 1.24;
 const LEGEND_SAMPLE: i32 = 56;
-/// Width that a tick of the horizontal axis and its label needs.
+/// Width that a tick of the horizontal axis requires, including its label.
 const TICK: f64 = 175.0;
 /// A horizontal axis with fewer ticks is hard to read.
 const FEWEST_TICKS: usize = 3;
 
-/// A drawing in progress.
+/// A drawing under construction.
 pub(crate) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
     /// Its width.
     pub(crate) width: i32,
 }
 
-/// How a series or a role looks in the legend.
+/// Appearance of a series or a role in the legend.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LegendEntry {
     pub(crate) name: String,
@@ -64,7 +64,7 @@ pub(crate) enum Sample {
     Above,
 }
 
-/// A figure of this size as SVG.
+/// Draws a figure of this size as SVG.
 pub(crate) fn draw(width: i32, height: i32, figure: impl FnOnce(&Canvas)) -> String {
     let mut svg = String::new();
     {
@@ -97,7 +97,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// The name of the vertical axis: lines that read upwards beside each other, centred at `y`.
+    /// Draws the name of the vertical axis: lines that read upwards next to each other, centred at `y`.
     pub(crate) fn y_name(&self, lines: &[String], y: i32) {
         for (x, line) in (LINE / 2..).step_by(LINE as usize).zip(lines) {
             let font = FontFamily::Name(FAMILY).into_font().resize(f64::from(FONT) * BACKEND_SCALE);
@@ -124,14 +124,14 @@ impl Canvas<'_> {
         self.add(&plotters::element::Circle::new(at, 8, colour.filled()));
     }
 
-    /// A triangle whose tip touches `at` from below: the value lies further up.
+    /// Draws a triangle whose tip touches `at` from below: the value is further up.
     pub(crate) fn above(&self, at: (i32, i32), colour: RGBColor) {
         let (x, y) = at;
         let corners = vec![(x, y), (x - ABOVE / 2, y + ABOVE), (x + ABOVE / 2, y + ABOVE)];
         self.add(&Polygon::new(corners, colour.filled()));
     }
 
-    /// The horizontal axis below `bottom`, with grid lines up to `top`.
+    /// Draws the horizontal axis below `bottom`, with grid lines up to `top`.
     pub(crate) fn x_axis(&self, x: &Scale, name: &[String], top: i32, bottom: i32) {
         for (value, label) in x_ticks(x) {
             let at = x.pixel(value);
@@ -165,7 +165,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// Vertical lines with their labels above `top`, in as many rows as keep them apart.
+    /// Draws vertical lines with their labels above `top`, in as many rows as necessary to separate them.
     pub(crate) fn marks(&self, marks: &[Mark], x: &Scale, top: i32, bottom: i32) {
         for (mark, place) in mark_places(marks, x, self.width) {
             let at = x.pixel(mark.x);
@@ -178,7 +178,7 @@ impl Canvas<'_> {
 
 /// Size of the triangle that marks values above the axis.
 pub(crate) const ABOVE: i32 = 22;
-/// Opacity of a stretch of a timeline.
+/// Opacity of an interval in a timeline.
 pub(crate) const AREA: f64 = 0.85;
 /// Opacity of a shaded background.
 pub(crate) const SHADE: f64 = 0.16;
@@ -192,8 +192,8 @@ fn style(anchor: (HPos, VPos), weight: FontStyle) -> TextStyle<'static> {
     TextStyle::from(font.style(weight)).color(&INK).pos(Pos::new(anchor.0, anchor.1))
 }
 
-/// Ticks of the horizontal axis: as few as possible of those that have room for any label, but three if short labels
-/// leave room for them.
+/// Ticks of the horizontal axis: as few as possible at a spacing that fits any label; but at least three, if short
+/// labels leave space for them.
 fn x_ticks(x: &Scale) -> Vec<(f64, String)> {
     let roomy = (x.pixels.1 - x.pixels.0) / TICK;
     let apart = |ticks: &Vec<(f64, String)>| {
@@ -202,31 +202,31 @@ fn x_ticks(x: &Scale) -> Vec<(f64, String)> {
     };
     let counts = [8.0, 7.0, 6.0, 5.0, 4.0].map(|count| roomy.max(count));
     let choices = counts.into_iter().chain([roomy]).map(|count| x.ticks(count)).filter(apart);
-    // Of equals the last, which has the fewest ticks.
+    // If several are equal, the last one, which has the fewest ticks.
     choices.max_by_key(|ticks| ticks.len().min(FEWEST_TICKS)).unwrap_or_else(|| x.ticks(roomy))
 }
 
-/// Room below a plot for tick labels and the axis' name.
+/// Space below a plot for tick labels and the name of the axis.
 pub(crate) fn below(x_name: &[String]) -> i32 {
     (1 + x_name.len() as i32) * LINE + 16
 }
 
-/// Approximate width of a letter.
+/// Approximate width of a character.
 const CHAR: f64 = FONT as f64 * 0.56;
 
-/// Approximate width of a text. The reader's font is not known; this is the mean of common ones.
+/// Approximate width of a text. The reader's font is unknown; this uses the mean of common fonts.
 pub(crate) fn text_width(text: &str) -> i32 {
     (text.chars().count() as f64 * CHAR) as i32
 }
 
-/// A text broken into lines of about this width at most, between words if possible.
+/// Breaks a text into lines of approximately this width, between words if possible.
 pub(crate) fn lines(text: &str, width: i32) -> Vec<String> {
     let most = (f64::from(width) / CHAR).max(1.0) as usize;
     let mut lines: Vec<String> = Vec::new();
     let mut room = 0;
     for word in text.split_whitespace() {
         let chars: Vec<char> = word.chars().collect();
-        // Each part of a word longer than a line, except the last, fills its own.
+        // Each part of a word that is longer than a line fills a line, except the last part.
         for part in chars.chunks(most) {
             match lines.last_mut().filter(|_| part.len() < room) {
                 Some(line) => {
@@ -244,7 +244,7 @@ pub(crate) fn lines(text: &str, width: i32) -> Vec<String> {
     lines
 }
 
-/// Where an entry of the legend stands, and its name in lines.
+/// Position of a legend entry, and its name split into lines.
 struct LegendPlace<'e> {
     entry: &'e LegendEntry,
     lines: Vec<String>,
@@ -252,7 +252,7 @@ struct LegendPlace<'e> {
     row: i32,
 }
 
-/// The places of the entries within a figure of this width.
+/// Positions of the entries in a figure of this width.
 fn legend_places(entries: &[LegendEntry], left: i32, width: i32) -> Vec<LegendPlace<'_>> {
     let (mut x, mut row, mut next) = (left, 0, 1);
     let mut places = Vec::new();
@@ -276,7 +276,7 @@ pub(crate) fn legend_height(entries: &[LegendEntry], left: i32, width: i32) -> i
     places.iter().map(|place| place.row + place.lines.len().max(1) as i32).max().unwrap_or(0) * LINE
 }
 
-/// Where the label of a mark stands: beside its line, in a row counted upwards from the plot.
+/// Position of a mark's label: next to its line, in a row counted upwards from the plot.
 #[derive(Clone, Copy)]
 struct MarkPlace {
     left: i32,
@@ -286,11 +286,11 @@ struct MarkPlace {
 
 const MARK_GAP: i32 = 8;
 
-/// The marks within the range, placed so that labels cover neither each other nor a line.
+/// Marks in the range, placed so that labels cover neither each other nor a line.
 ///
-/// A label stands at the right of its line, and rows are assigned from right to left: a line that comes down from an
-/// upper row then only passes labels that begin further right. Labels without room at the right stand at the left of
-/// their lines and come last, above the others.
+/// A label is to the right of its line, and rows are assigned from right to left: a line from an upper row then only
+/// passes labels that begin further right. A label without space at the right is to the left of its line; these labels
+/// are assigned last, above the others.
 fn mark_places<'m>(marks: &'m [Mark], x: &Scale, figure: i32) -> Vec<(&'m Mark, MarkPlace)> {
     let place = |mark: &'m Mark| {
         let (at, width) = (x.pixel(mark.x), text_width(&mark.label));
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(rows(WIDE), [0, 0, 1, 1, 2]);
         assert_eq!(legend_height(&entries, 100, WIDE), 3 * LINE);
         assert_eq!(rows(NARROW), [0, 1, 2, 3, 4]);
-        // Too narrow for the name: it takes two rows.
+        // Too narrow for the name, which takes two rows.
         assert_eq!(rows(500), [0, 2, 4, 6, 8]);
         assert_eq!(legend_height(&entries, 100, 500), 10 * LINE);
     }

@@ -1,9 +1,8 @@
-//! Tables for other programs.
+//! Tables as CSV.
 
 use core::fmt::Write;
 
-/// A table as CSV (RFC 4180, but lines end with only a line feed): fields with commas, quotes or line breaks are
-/// quoted.
+/// A table as CSV (RFC 4180, but with line feeds only). Fields with commas, quotes or line breaks are quoted.
 #[must_use]
 pub fn csv<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(header: &[H], rows: &[R]) -> String {
     let mut out = String::new();

@@ -1,9 +1,9 @@
-//! Plots and HTML pages, generic: this crate knows nothing about paths or protocols.
+//! Plots and HTML pages. This crate is generic: it knows nothing about paths or protocols.
 //!
-//! A [`Page`] is one HTML file without scripts or outside resources; its figures are inline SVG that follows the
-//! reader's light or dark colours, once for screens and paper and once for phones. It links to the drawing and the
-//! points of each figure, in files next to it. Within a page a role (the name of a path, say) has the same colour in
-//! all figures.
+//! A [`Page`] is one HTML file without scripts or external resources. Its figures are inline SVG that follows the
+//! reader's light or dark colours, in one version for screens and paper and one for phones. The page links to the
+//! drawing and the points of each figure, in files next to it. In a page, a role (such as the name of a path) has the
+//! same colour in all figures.
 
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@ use segue_text::units;
 
 use crate::Made;
 
-/// The origin of a report made now: time, version and command.
+/// The origin of a report made at this moment: time, version and command.
 #[must_use]
 pub fn made() -> Made {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -18,7 +18,7 @@ pub fn made() -> Made {
     }
 }
 
-/// The command as typed into a shell.
+/// The command as one would type it in a shell.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     let quoted = |each: String| match !each.is_empty() && each.chars().all(plain) {

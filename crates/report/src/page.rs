@@ -1,4 +1,4 @@
-//! One HTML file, and those that it links to.
+//! An HTML file, and the files that it links to.
 
 use std::io;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::{Plot, Timeline};
 /// The origin of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Made {
-    /// Date and time, as HTML's `time` takes it: `2026-01-31 14:05:00Z`.
+    /// Date and time in the format of HTML's `time` element: `2026-01-31 14:05:00Z`.
     pub at: String,
     /// The program and its version.
     pub by: String,
-    /// The command for another page like this.
+    /// The command that creates such a page.
     pub command: String,
 }
 
@@ -34,18 +34,18 @@ pub struct Page {
     /// Names and contents of the files that the page's figures link to.
     files: Vec<(String, String)>,
     tables: usize,
-    /// Whether a heading was pushed; figures' headings stand below it.
+    /// True after a heading; the figures' headings are one level below.
     in_section: bool,
 }
 
 impl Page {
-    /// A page with a heading and a sentence or two that say what it is about.
+    /// A page with a heading and a short introduction.
     #[must_use]
     pub fn new(title: impl Into<String>, lead: impl Into<String>, made: Made) -> Page {
         Page { title: title.into(), lead: lead.into(), made, ..Page::default() }
     }
 
-    /// Puts a sentence at the top: the outcome, and its criterion.
+    /// Sets the sentence at the top: the outcome, and its criterion.
     pub fn set_verdict(&mut self, verdict: impl Into<String>) {
         self.verdict = verdict.into();
     }
@@ -56,13 +56,13 @@ impl Page {
         self.blocks.push(html! { h2 { (markup(heading)) } });
     }
 
-    /// Adds a paragraph; empty lines separate several.
+    /// Adds paragraphs, which empty lines separate.
     pub fn push_text(&mut self, text: &str) {
         let paragraphs = text.split("\n\n").filter(|part| !part.trim().is_empty());
         self.blocks.push(html! { @for part in paragraphs { p { (markup(part)) } } });
     }
 
-    /// Adds a list of files next to the page: the name and content of each.
+    /// Adds a list of files next to the page: name and description of each.
     pub fn push_links(&mut self, links: &[(&str, &str)]) {
         self.blocks.push(html! {
             ul { @for (name, what) in links { li { a href=(name) { (name) } ": " (markup(what)) } } }
@@ -79,8 +79,8 @@ impl Page {
         self.push_rows(caption, header, rows, 0);
     }
 
-    /// Adds a table of verdicts. They are its first column, which a phone shows without scrolling; the second one names
-    /// what each row is about.
+    /// Adds a table of verdicts. The first column contains the verdicts, so that a phone shows them without scrolling;
+    /// the second one contains the subject of each row.
     pub fn push_verdicts<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(
         &mut self,
         caption: &str,
@@ -90,7 +90,7 @@ impl Page {
         self.push_rows(caption, header, rows, 1);
     }
 
-    /// Adds a table whose rows are named by a column.
+    /// Adds a table with one column that names the rows.
     fn push_rows<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(
         &mut self,
         caption: &str,
@@ -107,7 +107,7 @@ impl Page {
             }
             texts.any(|text| text.chars().count() > PROSE_CHARS).then_some("prose")
         };
-        // Numbered, so that no two boxes share a name.
+        // Numbered, so that no two scrolling boxes have the same name.
         self.tables += 1;
         let label = format!("Table {}: {caption}", self.tables);
         let is_wide = header.len() >= WIDE_COLUMNS;
@@ -137,7 +137,7 @@ impl Page {
 
     /// Adds a diagram, with links to `NAME.svg` and `NAME.csv`.
     pub fn push_plot(&mut self, name: &str, caption: &str, plot: &Plot) {
-        // On the page the title is a heading.
+        // On the page, the title is a heading.
         let untitled = Plot { title: String::new(), ..plot.clone() };
         let drawings = [WIDE, NARROW].map(|width| untitled.svg_with(&mut self.palette, width));
         let file = plot.svg_with(&mut self.palette, WIDE);
@@ -145,7 +145,7 @@ impl Page {
         self.push_files(name, &file, plot.csv());
     }
 
-    /// Adds rows that show what was in use when, with links to `NAME.svg` and `NAME.csv`.
+    /// Adds rows that show which item was in use at which time, with links to `NAME.svg` and `NAME.csv`.
     pub fn push_timeline(&mut self, name: &str, caption: &str, timeline: &Timeline) {
         let untitled = Timeline { title: String::new(), ..timeline.clone() };
         let drawings = [WIDE, NARROW].map(|width| untitled.svg_with(&mut self.palette, width));
@@ -159,7 +159,7 @@ impl Page {
         self.push_files(name, &file, timeline.csv());
     }
 
-    /// The page itself.
+    /// The page as HTML.
     #[must_use]
     pub fn html(&self) -> String {
         let Made { at, by, command } = &self.made;
@@ -187,10 +187,10 @@ impl Page {
         page.into_string()
     }
 
-    /// Writes the page with this name, and next to it the files that its figures link to.
+    /// Writes the page with this name, and the files of its figures next to it.
     ///
     /// # Errors
-    /// A file that cannot be written, by its name.
+    /// A file cannot be written; the error names it.
     pub fn write(&self, directory: &Path, name: &str) -> io::Result<()> {
         let html = self.html();
         let files = self.files.iter().map(|(name, text)| (name.as_str(), text));
@@ -204,7 +204,7 @@ impl Page {
         Ok(())
     }
 
-    /// Adds a figure with its heading, one level below that of the section.
+    /// Adds a figure with its heading, one level below the section's.
     fn push_figure(&mut self, title: &str, words: &str, drawings: [String; 2], caption: Markup) {
         let [wide, narrow] = drawings;
         self.blocks.push(html! {
@@ -227,16 +227,16 @@ impl Page {
     }
 }
 
-/// Longer cells are not numbers, and get a wide column, so that they do not break after each word.
+/// Longer cells are not numbers, and their column is wide, so that they do not break after each word.
 const PROSE_CHARS: usize = 20;
-/// Tables with this many columns are wider than a phone, and say there that they scroll.
+/// Tables with at least this many columns are wider than a phone, where a hint says that they scroll.
 const WIDE_COLUMNS: usize = 4;
-/// The least width of their columns.
+/// Minimum width of their columns.
 const COLUMN_REM: usize = 6;
-/// The style sheet treats screens up to this width as a phone's.
+/// Maximum width of a phone's screen in the style sheet.
 const PHONE_REM: usize = 30;
 
-/// What a reader can see, and where its drawing and its data are.
+/// The caption of a figure, with links to its drawing and its data.
 fn figcaption(caption: &str, name: &str) -> Markup {
     let (svg, csv) = (format!("{name}.svg"), format!("{name}.csv"));
     html! {

@@ -2,11 +2,11 @@
 
 use plotters::style::RGBColor;
 
-/// The ground on light and on dark screens.
+/// Background on light and on dark screens.
 pub(crate) const PAPER: [&str; 2] = ["#ffffff", "#15181d"];
 
-/// Colours after Okabe and Ito, which colour-blind readers can tell apart, ordered so that neighbours differ most,
-/// and their counterparts on dark screens. Each stands out from its ground by 3 : 1, as WCAG asks of graphics.
+/// Colours after Okabe and Ito, which colour-blind readers can distinguish, ordered so that neighbours differ most; and
+/// their counterparts for dark screens. Each has a contrast of 3 : 1 to its background, as WCAG requires for graphics.
 const COLOURS: [(RGBColor, &str); 6] = [
     (RGBColor(0x00, 0x72, 0xb2), "#56b4e9"),
     (RGBColor(0xd5, 0x5e, 0x00), "#f0813a"),
@@ -16,19 +16,19 @@ const COLOURS: [(RGBColor, &str); 6] = [
     (RGBColor(0x6b, 0x6f, 0x76), "#a9afb8"),
 ];
 
-/// Text and axes, and the same on dark screens.
+/// Text and axes; below for dark screens.
 pub(crate) const INK: RGBColor = RGBColor(0x2b, 0x2f, 0x36);
 pub(crate) const DARK_INK: &str = "#e4e7ec";
 /// Grid lines.
 pub(crate) const GRID: RGBColor = RGBColor(0xdf, 0xe3, 0xe8);
 pub(crate) const DARK_GRID: &str = "#333a45";
 
-/// A colour as drawings contain it.
+/// A colour in the notation of drawings.
 pub(crate) fn css(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }
 
-/// Style rules that turn the colours of drawings for dark screens: drawings contain fixed colours, which the rules
+/// Style rules that replace the colours of drawings on dark screens. Drawings contain fixed colours, which the rules
 /// match by value.
 pub(crate) fn dark_rules() -> String {
     let rule = |(light, dark): (RGBColor, &str)| {
@@ -40,19 +40,18 @@ pub(crate) fn dark_rules() -> String {
     COLOURS.into_iter().chain([(INK, DARK_INK), (GRID, DARK_GRID)]).map(rule).collect()
 }
 
-/// Gives each role a colour, in the order in which roles are first asked for; with more than six
-/// roles colours repeat.
+/// Assigns each role a colour, in the order in which roles are first used. With more than six roles, colours repeat.
 #[derive(Clone, Debug, Default)]
 pub struct Palette(Vec<String>);
 
 impl Palette {
-    /// The colour that `role` has already, else that of ink.
+    /// The colour of `role` if it already has one, else ink.
     pub(crate) fn known(&self, role: &str) -> RGBColor {
         let known = self.0.iter().position(|each| each == role);
         known.map_or(INK, |index| COLOURS[index % COLOURS.len()].0)
     }
 
-    /// The colour of `role`.
+    /// The colour of `role`; assigns one if necessary.
     pub(crate) fn colour(&mut self, role: &str) -> RGBColor {
         let known = self.0.iter().position(|each| each == role);
         let index = known.unwrap_or_else(|| {
@@ -106,7 +105,7 @@ mod tests {
         RGBColor(part(1), part(3), part(5))
     }
 
-    /// As WCAG 2 defines it.
+    /// The contrast ratio of WCAG 2.
     fn contrast(a: RGBColor, b: RGBColor) -> f64 {
         let linear = |part: u8| match f64::from(part) / 255.0 {
             part if part <= 0.04045 => part / 12.92,

@@ -1,4 +1,4 @@
-//! Values over an axis.
+//! Diagrams of values over an axis.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub enum Style {
     /// Points joined by straight lines.
     #[default]
     Line,
-    /// A value holds until the next one.
+    /// Each value holds until the next point.
     Step,
     /// Only points.
     Dots,
@@ -25,12 +25,12 @@ pub enum Style {
     Dashed,
 }
 
-/// Points with a name. A point that is not finite breaks the line.
+/// Named points. A point that is not finite interrupts the line.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Series {
     /// The name in the legend.
     pub name: String,
-    /// The role sets the colour: series with one role have one colour throughout a page.
+    /// Determines the colour: all series of a page with the same role have the same colour.
     pub role: String,
     /// x and y.
     pub points: Vec<(f64, f64)>,
@@ -53,7 +53,7 @@ impl Series {
     }
 }
 
-/// A diagram of some series. Unneeded fields may come from `Default`.
+/// A diagram of series. Unused fields may come from `Default`.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Plot {
     /// Heading within the figure.
@@ -62,23 +62,22 @@ pub struct Plot {
     pub x_label: String,
     /// Quantity and unit of the vertical axis.
     pub y_label: String,
-    /// The series, the last on top.
+    /// The series; the last one is drawn on top.
     pub series: Vec<Series>,
-    /// Shaded stretches of the horizontal axis, in the colour of their label if it is already a known role, else
-    /// grey.
+    /// Shaded intervals of the horizontal axis, in the colour of their label if it is already a known role, else grey.
     pub bands: Vec<Band>,
     /// Events.
     pub marks: Vec<Mark>,
-    /// Whether the vertical axis begins at zero (or below, if there are such values).
+    /// The vertical axis begins at zero, or below if there are such values.
     pub y_from_zero: bool,
-    /// End of the vertical axis; larger values are drawn at this border as triangles, and the legend
-    /// says how far they go.
+    /// Upper end of the vertical axis. Larger values are drawn as triangles at this border, and the legend states their
+    /// maximum.
     pub y_max: Option<f64>,
-    /// Range of the horizontal axis, by default that of the points.
+    /// Range of the horizontal axis; by default, the range of the points.
     pub x_range: Option<(f64, f64)>,
-    /// The horizontal axis is logarithmic; values that are not positive are left out.
+    /// The horizontal axis is logarithmic; values that are not positive are omitted.
     pub x_log: bool,
-    /// The same for the vertical axis; `y_from_zero` then has no effect.
+    /// The vertical axis is logarithmic; `y_from_zero` then has no effect.
     pub y_log: bool,
 }
 
@@ -86,13 +85,13 @@ pub struct Plot {
 const HEIGHT: i32 = 420;
 
 impl Plot {
-    /// The figure as an SVG element, coloured by itself.
+    /// The figure as an SVG element, with its own colours.
     #[must_use]
     pub fn svg(&self) -> String {
         self.svg_with(&mut Palette::default(), WIDE)
     }
 
-    /// The figure as an SVG element of this width, in the colours of a page.
+    /// The figure as an SVG element of this width, with the colours of a page.
     pub(crate) fn svg_with(&self, palette: &mut Palette, width: i32) -> String {
         if self.x_log || self.y_log {
             self.logarithms().draw(palette, width)
@@ -101,7 +100,7 @@ impl Plot {
         }
     }
 
-    /// The points as a table: one row for each, with the names of the axes as columns.
+    /// The points as CSV: one row each, with the names of the axes as columns.
     #[must_use]
     pub fn csv(&self) -> String {
         let rows: Vec<[String; 3]> = self
@@ -115,7 +114,7 @@ impl Plot {
         csv(&["series", self.x_label.as_str(), self.y_label.as_str()], &rows)
     }
 
-    /// A description for readers who cannot see it: the axes, and the range of each series.
+    /// A description for readers who cannot see the figure: the axes, and the range of each series.
     pub(crate) fn in_words(&self) -> String {
         let mut words = format!("{}: {} against {}", self.title, self.y_label, self.x_label);
         for series in &self.series {
@@ -200,7 +199,7 @@ impl Plot {
         extent(self.points().map(|(x, _)| x).chain(ends.flat_map(|(from, to, _)| [*from, *to])))
     }
 
-    /// Range of the vertical axis, with some room around the values.
+    /// Range of the vertical axis, with a margin around the values.
     fn y_range(&self) -> (f64, f64) {
         let max = self.y_max.filter(|max| is_drawable(*max));
         let shown = self.points().map(|(_, y)| max.map_or(y, |max| y.min(max)));
@@ -215,7 +214,7 @@ impl Plot {
         if high > low { (low, high) } else { widened(Some((high, high))) }
     }
 
-    /// The highest value, if it lies above the end of the axis.
+    /// The highest value, if it is above the end of the axis.
     fn clipped(&self, high: f64) -> Option<f64> {
         let above = self.points().map(|(_, y)| y).filter(|y| *y > high);
         above.max_by(f64::total_cmp).map(|y| if self.y_log { 10f64.powf(y) } else { y })
@@ -277,7 +276,7 @@ fn draw_series(canvas: &Canvas, palette: &mut Palette, series: &Series, x: &Scal
     }
 }
 
-/// Dots, each place once.
+/// Draws dots, only one per position.
 fn draw_dots(canvas: &Canvas, places: impl Iterator<Item = (i32, i32)>, colour: RGBColor) {
     for at in places.collect::<BTreeSet<_>>() {
         canvas.dot(at, colour);
@@ -295,7 +294,7 @@ fn draw_above(canvas: &Canvas, places: &[(i32, i32)], colour: RGBColor) {
     }
 }
 
-/// The corners of a line that keeps each value until the next point.
+/// The corners of a line that holds each value until the next point.
 fn stairs(points: &[(i32, i32)]) -> Vec<(i32, i32)> {
     let corners = points.windows(2).flat_map(|pair| [(pair[1].0, pair[0].1), pair[1]]);
     points.first().copied().into_iter().chain(corners).collect()

@@ -7,19 +7,19 @@ pub(crate) struct Scale {
     pub(crate) high: f64,
     /// Pixel of `low` and of `high`.
     pub(crate) pixels: (f64, f64),
-    /// The data are decimal logarithms: ticks stand at powers of ten, and their labels show those powers.
+    /// The data are decimal logarithms: ticks are at powers of ten, and labels show these powers.
     pub(crate) log: bool,
 }
 
-/// Values of larger magnitude are left out, so that no difference overflows.
+/// Values of larger magnitude are omitted, so that no difference overflows.
 const LARGEST: f64 = 1e300;
 
-/// Whether a value can be drawn.
+/// True if a value can be drawn.
 pub(crate) fn is_drawable(x: f64) -> bool {
     x.abs() <= LARGEST
 }
 
-/// Least and greatest of the drawable values.
+/// Minimum and maximum of the drawable values.
 pub(crate) fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.filter(|x| is_drawable(*x)).fold(None, |range, x| {
         let (low, high) = range.unwrap_or((x, x));
@@ -27,7 +27,7 @@ pub(crate) fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// A range with some width, for any input.
+/// A non-empty range for any input.
 pub(crate) fn widened(range: Option<(f64, f64)>) -> (f64, f64) {
     let Some((low, high)) = range else { return (0.0, 1.0) };
     let least = (low.abs().max(high.abs()) * 1e-9).max(1e-12);
@@ -39,7 +39,7 @@ pub(crate) fn widened(range: Option<(f64, f64)>) -> (f64, f64) {
 }
 
 impl Scale {
-    /// The pixel of a value; a value outside is drawn at the border.
+    /// The pixel of a value; values outside the range are drawn at the border.
     pub(crate) fn pixel(&self, value: f64) -> i32 {
         let share = (value.clamp(self.low, self.high) - self.low) / (self.high - self.low);
         (self.pixels.0 + share * (self.pixels.1 - self.pixels.0)).round() as i32
@@ -66,7 +66,7 @@ impl Scale {
             .collect()
     }
 
-    /// Powers of ten, not many more than `count`; a range with fewer than two also gets 2 and 5 times a power.
+    /// Powers of ten, about `count` of them. A range with fewer than two also gets 2 and 5 times each power.
     fn decades(&self, count: f64) -> Vec<(f64, String)> {
         let (first, last) = (self.low.floor() as i32, self.high.ceil() as i32);
         let every = (f64::from(last - first) / (2.0 * count)).ceil().max(1.0) as i32;
@@ -115,7 +115,7 @@ fn label(x: f64, decimals: usize) -> String {
         return format!("{x:.2e}");
     }
     let text = format!("{x:.decimals$}");
-    // Zero, reached from below.
+    // Negative zero.
     if text.trim_start_matches('-').chars().all(|c| c == '0' || c == '.') {
         return text.trim_start_matches('-').to_owned();
     }

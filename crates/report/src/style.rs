@@ -1,4 +1,4 @@
-//! The look of pages and drawings. Light and dark follow the reader's screen; paper is light.
+//! The style of pages and drawings. Screens follow the reader's preference for light or dark; paper is light.
 
 use crate::palette::{DARK_GRID, DARK_INK, GRID, INK, PAPER, css, dark_rules};
 
@@ -14,7 +14,7 @@ pub(crate) fn page() -> String {
     )
 }
 
-/// A page's drawing as a file of its own, which includes its ground and colours. On a screen it is no wider than the
+/// A page's drawing as a separate file, including its background and colours. On a screen it is at most as wide as the
 /// window.
 pub(crate) fn standalone(svg: &str) -> String {
     let [light, dark] = PAPER;
@@ -28,8 +28,8 @@ pub(crate) fn standalone(svg: &str) -> String {
     format!("{head}>{style}{rest}")
 }
 
-/// The rules that do not depend on the screen's colours. A shadow shows at which side of a scrolling box there is
-/// more: the first two grounds move with the content and cover the shadows at its ends.
+/// The rules that do not depend on the screen's colours. A shadow shows on which side a scrolling box continues: the
+/// first two backgrounds move with the content and cover the shadows at its ends.
 const PAGE: &str = r#"*{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 main{max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem;overflow-wrap:break-word}

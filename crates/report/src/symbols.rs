@@ -1,11 +1,11 @@
-//! Names of variables, such as `T_KA` or `T_fp^min`, set as the papers print them: with an index below and one above.
+//! Typesets names of variables, such as `T_KA` or `T_fp^min`, as in the papers: with a subscript and a superscript.
 
 use maud::{Markup, html};
 
-/// What an index stands at. Others are left alone: a file's key may contain an underscore too.
+/// Variables that have subscripts. Others are left alone: a key in a file may contain an underscore, too.
 const STEMS: [&str; 11] = ["T", "RTT", "OWL", "K", "N", "p", "q", "S", "R", "τ", "α"];
 
-/// A piece of a text.
+/// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part<'t> {
     Plain(&'t str),
@@ -13,14 +13,14 @@ pub(crate) enum Part<'t> {
     Above(&'t str),
 }
 
-/// A text's pieces in order.
+/// The parts of a text, in order.
 pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     let (mut parts, mut begun, mut from) = (Vec::new(), 0, 0);
     while let Some(found) = text[from..].find('_').map(|at| from + at) {
         from = found + 1;
         let stem = text[begun..found].rsplit(|c: char| !c.is_alphanumeric()).next();
         let below = index(&text[from..]);
-        // `a_T_KA` and `T_KA_x` are names of something else.
+        // `a_T_KA` and `T_KA_x` are other names.
         let before = &text[begun..found - stem.map_or(0, str::len)];
         let joined = before.ends_with('_') || text[from + below.len()..].starts_with('_');
         if below.is_empty() || joined || !stem.is_some_and(|stem| STEMS.contains(&stem)) {
@@ -41,13 +41,13 @@ pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// The letters and digits at the beginning.
+/// The letters and digits at the beginning of a text.
 fn index(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
     &text[..end]
 }
 
-/// A text for a page.
+/// A text as HTML.
 pub(crate) fn markup(text: &str) -> Markup {
     html! {
         @for part in parts(text) {
@@ -60,15 +60,15 @@ pub(crate) fn markup(text: &str) -> Markup {
     }
 }
 
-/// The same for the lines of text in a drawing whose letters have this size.
+/// The same for the lines of text in a drawing with this font size.
 pub(crate) fn in_drawing(svg: &str, font: i32) -> String {
-    // The backend writes each text on a line between its tags.
+    // The backend writes each text on a separate line between its tags.
     let is_text = |line: &str| line.contains('_') && !line.starts_with('<');
     let lines = svg.split_inclusive('\n');
     lines.map(|line| if is_text(line) { drawn(line, font) } else { line.to_owned() }).collect()
 }
 
-/// A line with its indices moved from the line of the text, and back behind them.
+/// A line with its indices shifted from the baseline, and the following text shifted back.
 fn drawn(line: &str, font: i32) -> String {
     let (mut text, mut at) = (String::new(), 0);
     for part in parts(line) {

@@ -1,4 +1,4 @@
-//! What was in use when.
+//! Timelines: which item was in use at which time.
 
 use plotters::style::text_anchor::{HPos, VPos};
 
@@ -7,44 +7,44 @@ use crate::csv::csv;
 use crate::palette::Palette;
 use crate::scale::{Scale, extent, short, widened};
 
-/// A row of stretches of time, each with a label that says what it was.
+/// A row of time intervals, each with a label.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Band {
     /// The row's name.
     pub name: String,
-    /// From, to, label. The label gives the colour.
+    /// Start, end and label of each interval. The label determines the colour.
     pub intervals: Vec<(f64, f64, String)>,
 }
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Mark {
-    /// Where on the horizontal axis.
+    /// Position on the horizontal axis.
     pub x: f64,
-    /// What happened, in a word or two.
+    /// The event in one or two words.
     pub label: String,
 }
 
-/// Most stretches of a row that the description lists.
+/// Maximum number of intervals per row that the description lists.
 const TOLD: usize = 12;
 
-/// Rows of stretches, one below the other. Unneeded fields may come from `Default`.
+/// Rows of intervals, one below another. Unused fields may come from `Default`.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Timeline {
-    /// What it shows.
+    /// Heading of the figure.
     pub title: String,
     /// Quantity and unit of the horizontal axis.
     pub x_label: String,
     /// Range of the horizontal axis.
     pub x_range: (f64, f64),
-    /// The rows, from above.
+    /// The rows, from top to bottom.
     pub rows: Vec<Band>,
     /// Events.
     pub marks: Vec<Mark>,
 }
 
 impl Timeline {
-    /// The stretches as a table.
+    /// The intervals as CSV.
     #[must_use]
     pub fn csv(&self) -> String {
         let rows: Vec<[String; 4]> = self
@@ -60,7 +60,7 @@ impl Timeline {
         csv(&["row", "from", "to", "what"], &rows)
     }
 
-    /// A description for readers who cannot see it: each row with its stretches, if they are few.
+    /// A description for readers who cannot see the figure: each row with its intervals, if they are few.
     pub(crate) fn in_words(&self) -> String {
         let mut words = format!("{}, over {}", self.title, self.x_label);
         for row in &self.rows {
@@ -78,7 +78,7 @@ impl Timeline {
         words + "."
     }
 
-    /// As an SVG element of this width.
+    /// The figure as an SVG element of this width.
     pub(crate) fn svg_with(&self, palette: &mut Palette, width: i32) -> String {
         let Timeline { rows, marks, x_range, .. } = self;
         let names: Vec<Vec<String>> =
@@ -111,7 +111,7 @@ impl Timeline {
     }
 }
 
-/// The name of a row and its stretches, between two heights.
+/// Draws the name and the intervals of a row, between two heights.
 fn draw_row(
     canvas: &Canvas,
     palette: &mut Palette,
@@ -128,7 +128,7 @@ fn draw_row(
         if from.is_nan() || to.is_nan() || *from > x.high || *to < x.low {
             continue;
         }
-        // At least two pixels, so that a short stretch stays visible.
+        // At least two pixels wide, so that a short interval remains visible.
         let (from, to) = (x.pixel(*from), x.pixel(*to));
         let corners = [(from, top + 10), (to.max(from + 2), bottom - 10)];
         canvas.area(corners, palette.colour(label), AREA);

@@ -9,7 +9,7 @@ fn plot(series: Vec<Series>) -> Plot {
     Plot { title: "Title".into(), series, ..Plot::default() }
 }
 
-/// The number of points of each broad polyline: the series, but not axes and legend samples.
+/// Number of points of each thick polyline: the series, without axes and legend samples.
 fn polylines(svg: &str) -> Vec<usize> {
     let lines = svg.split('<').filter(|tag| tag.starts_with("polyline"));
     let points = lines.filter(|tag| tag.contains("stroke-width=\"4\""));
@@ -24,7 +24,7 @@ fn page() -> Page {
     Page::new("t", "", Made::default())
 }
 
-/// The figures of a page that a screen or a phone shows.
+/// The figures of a page for a screen or for a phone.
 fn shown<'a>(html: &'a str, width: &str) -> Vec<&'a str> {
     let before = format!("<div class=\"{width}\">");
     let figures = html.split(&before).skip(1);
@@ -51,7 +51,7 @@ fn each_line_is_one_polyline_with_as_many_points() {
 #[test]
 fn each_dot_is_a_circle() {
     let svg = plot(vec![Series::new("s", Style::Dots, RAMP.to_vec())]).svg();
-    // And one in the legend.
+    // One more in the legend.
     assert_eq!(svg.matches("<circle").count(), RAMP.len() + 1);
 }
 
@@ -135,7 +135,7 @@ fn text_is_escaped_everywhere() {
     page.push_plot(bad, bad, &figure);
     let html = page.html();
     assert!(!html.contains("<b>"));
-    // 10 at the top, 7 of links and table, 10 around each figure, in it 4 and 5 at both widths.
+    // 10 at the top, 7 in links and table, 10 around each figure; in the figures 4 and 5, at both widths.
     assert_eq!(count(&html, "&lt;b&gt;&amp;"), 10 + 7 + 2 * 10 + 2 * (4 + 5));
 }
 
@@ -195,12 +195,12 @@ fn a_table_scrolls_in_a_named_box_that_the_keyboard_reaches() {
         let attributes = format!("role=\"region\" tabindex=\"0\" aria-label=\"{table}\"");
         assert_eq!(count(&html, &format!("<div class=\"scroll\" {attributes}>")), 1, "{html}");
     }
-    // The wider one is wider than a phone for sure, and says that there is more.
+    // The wider one is always wider than a phone, and says that it continues.
     let cue = "<p class=\"more\">4 columns: scroll the table sideways →</p>";
     assert!(html.contains(cue) && html.contains("<table style=\"min-width:30rem\">"), "{html}");
     assert_eq!((count(&html, "sideways"), count(&html, "min-width:30rem")), (1, 1), "{html}");
     assert!(html.contains("@media screen and (max-width:30rem){.more{display:block}}"));
-    // At either side a shadow, and a ground that moves with the content and covers it at the end.
+    // A shadow at either side, and a background that moves with the content and covers the shadow at the end.
     let style = html.split_once(".scroll{").unwrap().1.split_once('}').unwrap().0;
     assert!(style.starts_with("overflow-x:auto;"), "{style}");
     assert_eq!((count(style, "no-repeat local"), count(style, "no-repeat scroll")), (2, 2));
@@ -247,7 +247,7 @@ fn headings_skip_no_level() {
         headings,
         [("h1", "t"), ("h2", "Title"), ("h2", "Section"), ("h3", "Title"), ("h3", "Title")]
     );
-    // And the drawing on the page does not repeat it.
+    // The drawing on the page does not repeat the title.
     assert!(shown(&html, "wide").iter().all(|svg| !svg.contains("Title")));
 }
 
@@ -288,7 +288,7 @@ fn a_phone_gets_figures_with_larger_letters_and_nothing_cut_off() {
     );
 }
 
-/// Checks that no text of a drawing leaves it, at about 0.56 of the letters' size for each letter.
+/// Checks that no text exceeds the drawing, with about 0.56 of the font size per character.
 fn texts_are_within(svg: &str, width: i32) {
     let height: f64 = attribute(svg, "height").unwrap().parse().unwrap();
     let mut texts = 0;
@@ -302,7 +302,7 @@ fn texts_are_within(svg: &str, width: i32) {
             _ => -long,
         };
         let (from, room) = match text.contains("rotate(270") {
-            // Upwards, so earlier text lies below.
+            // Upwards: earlier text is lower.
             true => (height - number("y") + start, height),
             false => (number("x") + start, f64::from(width)),
         };
@@ -322,7 +322,7 @@ fn what_lies_above_the_axis_is_marked_and_the_legend_says_how_far_it_goes() {
             ..plot(vec![Series::new("s", style, far.clone())])
         };
         let svg = figure.svg();
-        // Two values, and the sample in the legend.
+        // Two values, and the legend sample.
         assert_eq!(count(&svg, "<polygon"), 3, "{style:?}");
         assert!(svg.contains("above the axis, up to 34.2"), "{style:?}");
         let dots = if style == Style::Dots { 1 + 2 } else { 0 };
