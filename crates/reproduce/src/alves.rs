@@ -1,5 +1,5 @@
 //! Section IV of paper 3: the cost of forwarding a packet by its flow, and the time that a flow is interrupted when its
-//! access goes down (Fig. 7 to 12, Table 4).
+//! access goes down (Table 2, Fig. 7 to 12, Table 4).
 //!
 //! Packets carry a number, and programs on the devices on both sides of a node timestamp them
 //! ([`segue_bench::passage`]). This measures the time in the node from outside, regardless of how the node forwards
@@ -42,7 +42,7 @@ const FIGURES: [(&str, Run); 6] = [
     ("alves-fig12", fig12::run),
 ];
 
-/// Fig. 7 to 12, then Table 4, which sums them up.
+/// Table 2, Fig. 7 to 12, and Table 4, which sums up the figures.
 pub(crate) fn experiments() -> Vec<Experiment> {
     let of = |id, title, seconds, run| Experiment {
         id,
