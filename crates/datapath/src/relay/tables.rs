@@ -227,7 +227,10 @@ impl Tables {
 
     /// Resets the packet count of a queue.
     pub(super) fn begin_queue(&self, queue: u32) -> Result<(), DatapathError> {
-        put(&self.passed, "begin a queue", &(queue % QUEUES), &0u32)
+        // An earlier queue may have had the same number modulo QUEUES.
+        let number = queue % QUEUES;
+        put(&self.returned, "begin a queue", &number, &0u32)?;
+        put(&self.passed, "begin a queue", &number, &0u32)
     }
 
     /// Reports how many packets of a queue user space has read and then given back or dropped.
