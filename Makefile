@@ -145,7 +145,7 @@ install: $(filter $(RELEASE),$(BINARY))
 			>$(unitdir)/segue-$$role.service && chmod 644 $(unitdir)/segue-$$role.service || exit 1; \
 	done
 	install -d $(docdir)
-	cp -R README.md LICENSE docs examples $(docdir)
+	cp -R README.md LICENSE docs examples monitoring $(docdir)
 	rm $(docdir)/docs/progress.md
 	find $(docdir) -name '*.md' -exec sed -i -f packaging/documentation.sed {} +
 	chmod -R u=rwX,go=rX $(docdir)
@@ -176,6 +176,7 @@ deb:
 
 ## Installs the package on fresh machines, and follows the quick starts there. As root; some minutes.
 try-deb: deb
+	scripts/deps.sh try-deb
 	scripts/try-deb target/debian/segue_*.deb
 
 ## One file without shared libraries, in target/segue-static: for a machine whose C library is older, or for which there is no package.

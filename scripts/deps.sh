@@ -2,7 +2,7 @@
 # Installs missing system packages for building, testing or measuring, and says so. Knows Debian and its relatives;
 # elsewhere it names the missing ones and stops.
 # "vm" also fetches a kernel for `segue lab vm`, where none is installed with its modules.
-# usage: scripts/deps.sh build|test|bench|vm|deb
+# usage: scripts/deps.sh build|test|bench|vm|deb|try-deb
 set -euo pipefail
 
 build="clang:clang /usr/include/libelf.h:libelf-dev
@@ -10,11 +10,12 @@ build="clang:clang /usr/include/libelf.h:libelf-dev
 test="$build python3:python3 ip:iproute2 ping:iputils-ping ethtool:ethtool iperf3:iperf3 ns:ns2 nft:nftables ip6tables-legacy:iptables tshark:tshark bpftool:bpftool dnsmasq:dnsmasq-base tayga:tayga freeradius:freeradius promtool:prometheus"
 bench="$test wireguard-go:wireguard-go wg:wireguard-tools sipp:sip-tester java:default-jdk-headless irtt:irtt"
 vm="$build qemu-system-x86_64:qemu-system-x86 busybox:busybox-static depmod:kmod hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw ip:iproute2 ping:iputils-ping"
-deb="$build dpkg-shlibdeps:dpkg-dev ip:iproute2 dnsmasq:dnsmasq-base mmdebstrap:mmdebstrap systemd-nspawn:systemd-container"
+deb="$build dpkg-shlibdeps:dpkg-dev"
+try_deb="$deb ip:iproute2 dnsmasq:dnsmasq-base mmdebstrap:mmdebstrap systemd-nspawn:systemd-container"
 
 case ${1:-build} in
-  build) wanted=$build ;; test) wanted=$test ;; bench) wanted=$bench ;; vm) wanted=$vm ;; deb) wanted=$deb ;;
-  *) echo "usage: scripts/deps.sh build|test|bench|vm|deb" >&2; exit 2 ;;
+  build) wanted=$build ;; test) wanted=$test ;; bench) wanted=$bench ;; vm) wanted=$vm ;; deb) wanted=$deb ;; try-deb) wanted=$try_deb ;;
+  *) echo "usage: scripts/deps.sh build|test|bench|vm|deb|try-deb" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/sbin:/sbin

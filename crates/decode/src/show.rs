@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use segue_text::terminal::visible;
+
 use crate::{Element, Tree};
 
 /// One line for the message, then its fields, indented and with the values in a column.
@@ -108,12 +110,6 @@ fn inline(tree: &Tree) -> Option<String> {
         }
         Tree::Object(_) => None,
     }
-}
-
-/// Text from a packet with its control characters escaped, so that it cannot control the terminal.
-fn visible(text: &str) -> String {
-    let escaped = |c: char| c.is_control().then(|| c.escape_default().to_string());
-    text.chars().map(|c| escaped(c).unwrap_or_else(|| c.to_string())).collect()
 }
 
 #[cfg(test)]

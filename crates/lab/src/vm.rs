@@ -18,7 +18,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use segue_clock::Span;
 use segue_linux::clock::monotonic;
-use segue_linux::process::end_with_parent;
+use segue_linux::process::{end_with_parent, unblock_signals};
 use segue_linux::stop_signals::StopSignals;
 
 mod initramfs;
@@ -218,6 +218,7 @@ impl Machine {
         let inherited = theirs.iter().map(OwnedFd::as_fd);
         inherited.chain([memory.as_fd()]).try_for_each(keep_open)?;
         end_with_parent(&mut command);
+        unblock_signals(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let qemu = command.spawn().with_context(|| pieces.qemu.display().to_string())?;
         Ok(Machine { qemu, channels })

@@ -22,6 +22,11 @@ const LONGEST: u64 = 1_000;
 /// Reads a key file, which must not be readable by other users.
 pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
+    let about = std::fs::metadata(path).with_context(|| format!("key file {name}"))?;
+    // Opening a FIFO would wait for somebody who writes.
+    if !about.is_file() {
+        bail!("key file {name} is no regular file");
+    }
     let file = File::open(path).with_context(|| format!("key file {name}"))?;
     let mode = file.metadata().with_context(|| format!("key file {name}"))?.permissions().mode();
     if mode & 0o077 != 0 {

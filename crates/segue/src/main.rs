@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use segue::cmd;
 use segue_text::errors::Told;
-use segue_text::terminal::Stream;
+use segue_text::terminal::{Stream, complain};
 
 /// Maximum line length of help, in characters: longer lines are hard to read.
 const HELP_COLUMNS: usize = 100;
@@ -137,7 +137,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Echo(args) => cmd::block_on(segue_daemon::echo::run(args)),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("segue: {}", Told(&error));
+        complain(&Told(&error).to_string());
         ExitCode::from(2)
     })
 }
@@ -149,7 +149,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
     }
     if let Some(negative) = negative(error) {
-        eprintln!("segue: {negative} is less than zero, which makes no sense here");
+        complain(&format!("{negative} is less than zero, which makes no sense here"));
         return ExitCode::from(2);
     }
     let text = error.to_string();
@@ -167,7 +167,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         .replace("number too large to fit in target type", "too large")
         .replace("invalid float literal", "not a number")
         .replace("invalid digit found in string", "not a whole number");
-    eprintln!("segue: {}", said.strip_prefix("error: ").unwrap_or(&said));
+    complain(said.strip_prefix("error: ").unwrap_or(&said));
     ExitCode::from(2)
 }
 

@@ -109,7 +109,7 @@ fn answers_that_are_too_short_are_counted_and_told_with_their_length() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("3 requests sent, none answered"), "{text}");
-    let wanted = "\n3 answers too short for STAMP (44 octets needed, 40 came)\n";
+    let wanted = "\n3 answers too short for STAMP (41 octets needed, 40 came)\n";
     assert!(text.contains(wanted), "{text}");
     let (_, summary) = measure(&target, &["-k", "2"]);
     assert_eq!(summary["targets"][0]["drops"]["truncated"], 10, "{summary}");

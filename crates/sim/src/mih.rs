@@ -111,7 +111,9 @@ impl Watch {
                 let station = Some(LinkAddress::mac(self.here.at(*index)?));
                 Some(MihfInput::Measured { link: link.clone(), station, values: values.clone() })
             }));
-            self.measured.entry(link).or_default().extend(values);
+            let latest = self.measured.entry(link).or_default();
+            latest.retain(|(parameter, _)| values.iter().all(|(newer, _)| newer != parameter));
+            latest.extend(values);
         }
         inputs
     }

@@ -96,6 +96,23 @@ pub fn say(text: &str) {
     println!("{}", layout::wrap(text, Stream::Output.room()));
 }
 
+/// Prints an error of the program to standard error. A terminal gets lines that fit it, a log or a pipe one line.
+pub fn complain(text: &str) {
+    let text = text.lines().map(visible).collect::<Vec<_>>().join("\n");
+    let text = format!("segue: {text}");
+    match Stream::Error.size() {
+        Some(size) => eprintln!("{}", layout::wrap(&text, size.columns)),
+        None => eprintln!("{text}"),
+    }
+}
+
+/// Text of unknown origin with its control characters escaped, so that it cannot control the terminal.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let escaped = |c: char| c.is_control().then(|| c.escape_default().to_string());
+    text.chars().map(|c| escaped(c).unwrap_or_else(|| c.to_string())).collect()
+}
+
 /// As `println!`, for text that people read: see [`terminal::say`](crate::terminal::say).
 #[macro_export]
 macro_rules! say {

@@ -110,6 +110,12 @@ pub fn base_len(key: Option<&StampKey>) -> usize {
     Layout::of(key).len
 }
 
+/// Minimum length of a packet that is read, in bytes, with or without a key.
+#[must_use]
+pub fn min_len(key: Option<&StampKey>) -> usize {
+    Layout::of(key).min
+}
+
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

@@ -177,9 +177,9 @@ pub enum Told {
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
     /// The connection decides: from this point on, the daemon asks for a decision on each new flow.
-    Decide,
+    Decide {},
     /// The connection only observes.
-    Observe,
+    Observe {},
     /// Place a flow on this binding of its host.
     Place {
         /// The flow.

@@ -139,6 +139,7 @@ static __always_inline void reverse(struct flow_key *key, const struct flow_key 
 	key->label = arrived->label;
 }
 
+/* A packet as it is on the wire. */
 struct amount {
 	__u32 packets;
 	__u32 bytes;

@@ -263,7 +263,8 @@ impl Tables {
         Some(Time(flow.last_seen_ns))
     }
 
-    /// The programs' counters of a flow since it was bound, and the generation of its path.
+    /// The programs' counters of a flow since it was bound, with the mean length of its packets since it began, and the
+    /// generation of its path.
     pub(super) fn count_flow(&self, key: &FlowKey) -> Option<(u32, FlowCount)> {
         let flow = get::<_, flow_value>(&self.flows, &flow_key::from(key))?;
         let flow_value { slot, packets, bytes, received_packets, .. } = flow;

@@ -11,7 +11,7 @@ use segue_linux::clock;
 use segue_linux::udp::{Datagram, IcmpError, Leave, TimestampedSocket};
 use segue_wire::DropReason;
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
-use segue_wire::stamp::{ErrorEstimate, Reply, SenderPacket, StampKey, base_len};
+use segue_wire::stamp::{ErrorEstimate, Reply, SenderPacket, StampKey, base_len, min_len};
 
 use super::super::device::Device;
 use super::super::icmp::{Icmp, Quote, Said};
@@ -282,7 +282,7 @@ impl Session {
     }
 
     fn on_short(&mut self, got: usize) {
-        let needed = base_len(self.wishes.key.as_ref());
+        let needed = min_len(self.wishes.key.as_ref());
         let count = self.short.map_or(0, |short| short.count) + 1;
         self.short = Some(Short { count, got, needed });
     }

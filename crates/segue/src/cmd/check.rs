@@ -20,6 +20,7 @@ use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
 use segue_text::errors::Told;
 use segue_text::say;
+use segue_text::terminal::{complain, visible};
 use serde_json::json;
 
 use self::summary::Row;
@@ -96,8 +97,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{told:#}");
         }
         Ok(rows) => {
-            say!("{name}: ok, {}{guess}", kind.describe());
-            absent(kind, &text).iter().for_each(|line| eprintln!("segue: {name}: {line}"));
+            say!("{}: ok, {}{guess}", visible(&name), kind.describe());
+            absent(kind, &text).iter().for_each(|line| complain(&format!("{name}: {line}")));
             let widest = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
             for Row { key, value, default } in rows {
                 let mark = if default { "  (default)" } else { "" };
@@ -113,10 +114,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             } else {
                 for Mistake { line, what } in &mistakes {
                     let line = line.map(|n| format!(":{n}")).unwrap_or_default();
-                    eprintln!("segue: {name}{line}: {what}");
+                    complain(&format!("{name}{line}: {what}"));
                 }
                 if !guess.is_empty() {
-                    eprintln!("segue: {name}: read as {}{guess}", kind.describe());
+                    complain(&format!("{name}: read as {}{guess}", kind.describe()));
                 }
             }
             return Ok(ExitCode::from(2));

@@ -12,10 +12,13 @@ use segue_linux::link::{self, Link};
 use segue_linux::nft;
 use segue_text::say;
 
+use super::run::abandoned_groups;
+
 /// Remove what a crashed daemon or test network left behind.
 ///
-/// This covers the current network namespace (devices, routing rules, packet filters, link-layer addresses of accesses),
-/// stale control sockets, and test networks whose process is gone. What belongs to a running daemon is left alone.
+/// This covers the current network namespace (devices, routing rules, packet filters, link-layer addresses of
+/// accesses), stale control sockets, control groups of segue run, and test networks whose process is gone. What belongs
+/// to a running daemon is left alone.
 #[derive(clap::Args)]
 pub struct Args {
     /// Check this control socket too
@@ -78,6 +81,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         std::fs::remove_file(&socket)?;
         removed.push(format!("control socket {}", socket.display()));
     }
+    for group in abandoned_groups() {
+        if std::fs::remove_dir(&group).is_ok() {
+            removed.push(format!("control group {}", group.display()));
+        }
+    }
     let labs = segue_lab::clean();
     removed.extend(labs.iter().map(|name| format!("network namespace {name}")));
     for what in &removed {
@@ -112,6 +120,7 @@ pub fn leftovers() -> anyhow::Result<Vec<String>> {
     found.extend(
         stale_sockets(None).iter().map(|path| format!("control socket {}", path.display())),
     );
+    found.extend(abandoned_groups().iter().map(|path| format!("control group {}", path.display())));
     Ok(found)
 }
 
@@ -145,6 +154,6 @@ fn without(living: &[&Link], left: Vec<Number>) -> impl Iterator<Item = Number> 
 }
 
 /// Whether the device has no link layer and has a name that only our daemons use.
-fn is_tunnel(link: &Link) -> bool {
+pub(super) fn is_tunnel(link: &Link) -> bool {
     link.name.starts_with("segue") && !link.loopback && link.mac == [0; 6]
 }

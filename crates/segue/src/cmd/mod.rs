@@ -18,7 +18,7 @@ pub mod run;
 pub mod sim;
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -31,24 +31,43 @@ pub fn default_file(role: &str) -> PathBuf {
     PathBuf::from(format!("/etc/segue/{role}.toml"))
 }
 
+/// Returns the file if it exists. Fails if this user may not look for it.
+pub fn existing(file: PathBuf) -> anyhow::Result<Option<PathBuf>> {
+    let exists = file.try_exists().with_context(|| {
+        let directory = file.parent().unwrap_or(Path::new("/")).display();
+        format!(
+            "cannot look for {}: run this as root, join the group of {directory}, or name a file with -c",
+            file.display()
+        )
+    })?;
+    Ok(exists.then_some(file))
+}
+
 /// Reads a role's configuration from the given file, or from the default one if it exists. Also returns the path of the
 /// file.
 pub fn configuration<F: Config + Default>(
     given: Option<PathBuf>,
     role: &str,
 ) -> anyhow::Result<(Option<PathBuf>, F)> {
-    let path = given.or_else(|| Some(default_file(role)).filter(|file| file.exists()));
+    let path = match given {
+        Some(path) => Some(path),
+        None => existing(default_file(role))?,
+    };
     let file = path.as_deref().map(segue_grammar::read).transpose()?.unwrap_or_default();
     Ok((path, file))
 }
 
 /// Reads the configuration of a role that has required keys.
 pub fn required_configuration<F: Config>(given: Option<PathBuf>, role: &str) -> anyhow::Result<F> {
-    let path = default_file(role);
-    if given.is_none() && !path.exists() {
-        bail!("{} does not exist: create it, or name a file with -c", path.display());
-    }
-    segue_grammar::read(&given.unwrap_or(path))
+    let path = match given {
+        Some(path) => Some(path),
+        None => existing(default_file(role))?,
+    };
+    let Some(path) = path else {
+        let name = default_file(role);
+        bail!("{} does not exist: create it, or name a file with -c", name.display());
+    };
+    segue_grammar::read(&path)
 }
 
 /// Runs a daemon on one thread; its log goes to standard error (`SEGUE_LOG` filters it).
@@ -100,6 +119,18 @@ const LIBRARIES: &str = "quinn=off,quinn_proto=off,quinn_udp=off";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_looked_for_is_not_taken_for_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("host.toml");
+        assert_eq!(existing(file.clone()).unwrap(), None);
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(existing(file.clone()).unwrap(), Some(file.clone()));
+        // Like a directory that one may not enter, for root too: a file in place of the directory.
+        let said = existing(file.join("x").join("host.toml")).unwrap_err().to_string();
+        assert!(said.contains("run this as root") && !said.contains('\n'), "{said}");
+    }
 
     #[test]
     fn a_word_that_is_no_level_is_refused_and_mutes_nothing() {

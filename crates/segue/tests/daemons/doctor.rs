@@ -212,16 +212,58 @@ fn beside_a_running_anchor_its_role_and_what_it_does_count() {
 }
 
 #[test]
+fn a_local_mobility_anchor_is_judged_by_its_file() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let socket = world.path("none.sock");
+    let file = format!(
+        "address = \"fd00:9::1\"\npool = \"fd00:77::/48\"\ngateways = [\"fd00:2::1\"]\ncontrol = {socket:?}\n"
+    );
+    let config = world.file("pmip-lma.toml", &file);
+    let (code, lines) = doctor(world.net.anchor(), &["-c", &config]);
+    for (check, verdict, part) in [
+        ("address", "todo", "fd00:9::1 is none of this machine's"),
+        ("daemon", "ok", "none answers at "),
+        ("datapath", "ok", "eBPF"),
+        ("kernel", "ok", "Linux"),
+        ("leftovers", "ok", "none"),
+    ] {
+        expect(&lines, check, verdict, part);
+    }
+    assert!(!lines.iter().any(|(check, ..)| check == "enrolment"), "{lines:#?}");
+    assert_eq!(code, 1);
+}
+
+#[test]
 fn without_root_it_says_what_it_cannot_know() {
     if !crate::world::possible() {
         return;
     }
-    let mut nobody = std::process::Command::new("setpriv");
-    nobody.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", SEGUE, "doctor"]);
-    let output = nobody.arg("--json").output().unwrap();
-    let lines: Vec<Value> = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
-    let unknown =
-        |check: &str| lines.iter().any(|f| f["check"] == check && f["verdict"] == "unknown");
-    assert!(unknown("capabilities") && unknown("datapath"), "{lines:#?}");
+    let nobody = |args: &[&str]| -> Vec<Value> {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", SEGUE, "doctor"]);
+        let output = command.arg("--json").args(args).output().unwrap();
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
+    };
+    let is_unknown = |lines: &[Value], check: &str| {
+        let found = lines.iter().any(|f| f["check"] == check && f["verdict"] == "unknown");
+        assert!(found, "{check}: {lines:#?}");
+    };
+    let lines = nobody(&[]);
+    is_unknown(&lines, "capabilities");
+    is_unknown(&lines, "datapath");
+    // A host's control socket that only root may use.
+    let directory = tempfile::tempdir().unwrap();
+    let allow = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    allow(directory.path(), 0o755);
+    let socket = directory.path().join("host.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    allow(&socket, 0o600);
+    let lines = nobody(&["--control", socket.to_str().unwrap()]);
+    is_unknown(&lines, "daemon");
+    let closed = |f: &Value| f["text"].as_str().is_some_and(|said| said.contains("closed to you"));
+    assert!(lines.iter().any(closed), "{lines:#?}");
 }

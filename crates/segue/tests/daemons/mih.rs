@@ -412,7 +412,11 @@ fn an_operator_asks_and_orders_links_over_their_function() {
         ),
         (&["threshold", wire, "signal", "--below", "-70", "--cancel", "--json"], 0, "\"cancel\""),
         (&["act", wire, "disconnect"], 2, "--station"),
-        (&["act", wire, "disconnect", "--station", "host"], 2, "is no link-layer address"),
+        (
+            &["act", wire, "disconnect", "--station", "host"],
+            2,
+            "is no station's link-layer address",
+        ),
         (&["act", wire, "low-power"], 2, "cannot do that"),
         (&["act", LINKS[0].1, "power-down"], 2, "orders = true"),
     ] {

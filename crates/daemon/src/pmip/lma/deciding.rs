@@ -117,9 +117,9 @@ impl Daemon {
     /// Carries out an order.
     pub(super) fn ordered(&mut self, number: u64, order: Order) -> anyhow::Result<()> {
         let (flow, bid) = match order {
-            Order::Decide | Order::Observe => {
+            Order::Decide {} | Order::Observe {} => {
                 let Some(decisions) = &mut self.decisions else { return Ok(()) };
-                decisions.decides(number, matches!(order, Order::Decide));
+                decisions.decides(number, matches!(order, Order::Decide {}));
                 let anybody = decisions.anybody();
                 return self.feed(Input::Own(LmaInput::Deciding(anybody)));
             }

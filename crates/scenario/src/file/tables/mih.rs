@@ -1,6 +1,7 @@
 //! `[[mih]]`: IEEE 802.21 functions, which report link events to gateways and anchors.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use segue_clock::Time;
@@ -17,7 +18,8 @@ use segue_wire::mih::PORT;
 use segue_wire::mih::codes::{EventList, GenericParameter, LinkType};
 use segue_wire::mih::identity::{LinkAddress, LinkId};
 use segue_wire::mih::link::ParameterType;
-use serde::Deserialize;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::radio;
@@ -54,19 +56,51 @@ struct QualityTable {
     at: Option<Duration>,
     /// The data rate of each station.
     rate: Option<Rate>,
-    /// Signal in dBm.
-    signal: Option<i16>,
+    /// The signal of each station.
+    signal: Option<Signal>,
+}
+
+/// A signal in dBm.
+#[derive(Clone, Copy)]
+struct Signal(i16);
+
+impl<'de> Deserialize<'de> for Signal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Signal, D::Error> {
+        struct Dbm;
+
+        impl Visitor<'_> for Dbm {
+            type Value = Signal;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a signal in dBm, from -127 to 0")
+            }
+
+            fn visit_i64<E: de::Error>(self, dbm: i64) -> Result<Signal, E> {
+                match dbm {
+                    -127..=0 => Ok(Signal(dbm as i16)),
+                    _ => Err(E::custom(format!(
+                        "a signal lies between -127 and 0 dBm, not at {dbm}"
+                    ))),
+                }
+            }
+        }
+
+        deserializer.deserialize_i64(Dbm)
+    }
 }
 
 impl QualityTable {
     fn measurement(&self, links: &BTreeMap<String, LinkId>) -> Result<Measurement, Mistake> {
         let link = named("link", &self.link, links)?.clone();
-        let rate = self.rate.as_ref().and_then(|Rate(bps)| *bps).map(|bps| {
-            let kbps = u16::try_from(bps / 1_000).unwrap_or(LinkQuality::MOST_KBPS);
-            (GenericParameter::DATA_RATE, kbps)
+        let rate = self.rate.as_ref().map(|Rate(bps)| {
+            let kbps = bps.and_then(|bps| u16::try_from(bps / 1_000).ok());
+            (GenericParameter::DATA_RATE, kbps.unwrap_or(LinkQuality::MOST_KBPS))
         });
+        if rate.is_some_and(|(_, kbps)| kbps == 0) {
+            return Err(Mistake::of(&self.link, "its rate is below 1kbit"));
+        }
         let signal =
-            self.signal.map(|dbm| (GenericParameter::SIGNAL_STRENGTH, dbm.cast_unsigned()));
+            self.signal.map(|Signal(dbm)| (GenericParameter::SIGNAL_STRENGTH, dbm.cast_unsigned()));
         let values = rate.into_iter().chain(signal);
         let values: Vec<_> =
             values.map(|(parameter, value)| (ParameterType::Generic(parameter), value)).collect();

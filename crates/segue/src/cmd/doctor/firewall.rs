@@ -265,21 +265,74 @@ fn forward(chains: &[Chain], device: &str) -> Vec<Finding> {
     found
 }
 
+/// True if a rule matches the packets that enter or leave by a device, alone or in a set. `keys` are nft's words for that
+/// direction.
+fn names_device(rule: &str, keys: [&str; 2], device: &str) -> bool {
+    let mut words = rule.split_whitespace().skip_while(|word| !keys.contains(word)).skip(1);
+    let names: Vec<&str> = match words.next() {
+        Some("{") => words.take_while(|word| *word != "}").collect(),
+        one => one.into_iter().collect(),
+    };
+    names.iter().any(|name| {
+        let name = name.trim_matches(['"', ',']);
+        name.strip_suffix('*').map_or(name == device, |start| device.starts_with(start))
+    })
+}
+
+/// Whether a chain, or one that it jumps to, accepts the packets that pass a device in the direction of `keys`; `None`
+/// if no rule decides. `depth` limits recursion.
+fn passes(
+    chains: &[&Chain],
+    chain: &Chain,
+    (keys, device): ([&str; 2], &str),
+    depth: usize,
+) -> Option<bool> {
+    for rule in &chain.rules {
+        let named = names_device(rule, keys, device);
+        if named && accepts(rule) {
+            return Some(true);
+        }
+        let of_all = !rule.contains("udp");
+        let called = match does(rule, 0) {
+            Does::Accept if of_all => return Some(true),
+            Does::Close if of_all => return Some(false),
+            Does::Return if of_all => return None,
+            Does::Jump(name) => name,
+            _ if named => jump(rule),
+            _ => continue,
+        };
+        let called = chains.iter().find(|c| c.table == chain.table && c.name == called);
+        let called = called.filter(|_| depth > 0);
+        let decided = called.and_then(|called| passes(chains, called, (keys, device), depth - 1));
+        if decided.is_some() {
+            return decided;
+        }
+    }
+    None
+}
+
+/// The chain that a rule calls; empty if it calls none.
+fn jump(rule: &str) -> String {
+    let mut words = rule.split_whitespace().skip_while(|word| !["jump", "goto"].contains(word));
+    words.nth(1).unwrap_or_default().to_owned()
+}
+
 /// Like [`forward`], for the chains of one family and the tool that manages them.
 fn forward_in(chains: &[&Chain], device: &str, tool: &str) -> Option<Finding> {
     let closes = |chain: &&&Chain| {
         chain.drops || chain.rules.iter().any(|rule| does(rule, 0) == Does::Close)
     };
-    let chain = chains.iter().filter(|chain| chain.hook == "forward").find(closes)?;
-    let passes = |way: &str| {
-        let named = [format!("{way} \"{device}\""), format!("{way} {device}")];
-        let rules = chains.iter().flat_map(|chain| &chain.rules);
-        rules.clone().any(|rule| named.iter().any(|n| rule.contains(n)) && accepts(rule))
-    };
-    if passes("iifname") && passes("oifname") {
+    let of_forward = chains.iter().filter(|chain| chain.hook == "forward");
+    let closing: Vec<&&Chain> = of_forward.filter(closes).collect();
+    let lets = |chain: &Chain, keys| passes(chains, chain, (keys, device), 8) == Some(true);
+    let lets_both =
+        |chain: &Chain| lets(chain, ["iifname", "iif"]) && lets(chain, ["oifname", "oif"]);
+    closing.first()?;
+    let Some(chain) = closing.iter().find(|chain| !lets_both(chain)) else {
         return Some(ok(CHECK, format!("forwards what leaves and enters {device}")));
-    }
-    let has = |name: &str| chains.iter().any(|chain| chain.name == name);
+    };
+    let has =
+        |name: &str| chains.iter().any(|other| other.table == chain.table && other.name == name);
     let (whose, how) = if has("DOCKER-USER") {
         let rule = |way| format!("{tool} -I DOCKER-USER {way} {device} -j ACCEPT");
         ("Docker", format!("{}; {}", rule("-i"), rule("-o")))
@@ -345,6 +398,39 @@ mod tests {
         assert!(forward(&DOCKER.replace("policy drop", "policy accept"), "segue0").is_empty());
         let ufw = &forward(&DOCKER.replace("DOCKER-USER", "ufw-user-forward"), "segue0")[0];
         assert!(ufw.text.contains("ufw route allow in on segue0"));
+    }
+
+    #[test]
+    fn only_rules_that_forwarded_packets_meet_let_them_through() {
+        let verdict = |rules: &str, hook: &str| {
+            let text = format!(
+                "table inet f {{\n\tchain through {{\n\t\t{hook}\n\t\tiifname \"segue0\" accept\n\t\t\
+                 oifname \"segue0\" accept\n\t}}\n\
+                 \tchain forward {{\n\t\ttype filter hook forward priority 0; policy drop;\n\
+                 \t\t{rules}\n\t}}\n}}\n"
+            );
+            forward(&chains(&text), "segue0")[0].verdict
+        };
+        let both = |of: &str| format!("iifname {of} accept\n\t\toifname {of} accept");
+        for (rules, wanted) in [
+            ("", Verdict::Todo),
+            ("jump through", Verdict::Ok),
+            ("iifname \"segue0\" jump through\n\t\toifname \"segue0\" goto through", Verdict::Ok),
+            ("iifname \"eth0\" jump through", Verdict::Todo),
+            ("drop\n\t\tjump through", Verdict::Todo),
+            ("counter packets 1 bytes 2 accept", Verdict::Ok),
+            ("meta l4proto udp accept", Verdict::Todo),
+            (both("{ \"segue0\", \"x\" }").as_str(), Verdict::Ok),
+            (both("{ \"x\", \"segue0\" }").as_str(), Verdict::Ok),
+            (both("\"segue*\"").as_str(), Verdict::Ok),
+            (both("{ \"segue1\", \"x\" }").as_str(), Verdict::Todo),
+            (both("!= \"segue0\"").as_str(), Verdict::Todo),
+            ("iifname \"segue0\" accept", Verdict::Todo),
+        ] {
+            assert_eq!(verdict(rules, ""), wanted, "{rules}");
+        }
+        let input = "type filter hook input priority 0; policy drop;";
+        assert_eq!(verdict("", input), Verdict::Todo, "rules for other packets");
     }
 
     #[test]

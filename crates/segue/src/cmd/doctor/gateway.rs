@@ -1,10 +1,11 @@
-//! Checks a Proxy Mobile IPv6 gateway: its interfaces and addresses, and the route to its anchor.
+//! Checks a Proxy Mobile IPv6 gateway: its interfaces and addresses, and the route to its anchor. Checks the addresses
+//! of a local mobility anchor.
 
 use segue_daemon::lacks;
 use segue_daemon::pmip::uplink;
 use segue_linux::link;
 use segue_linux::route::way_from;
-use segue_pmip::MagConfig;
+use segue_pmip::{LmaConfig, MagConfig};
 
 use super::finding::{Finding, ok, todo, told, unknown};
 
@@ -36,5 +37,14 @@ pub(super) fn anchor(config: &MagConfig) -> Finding {
             let over = over.map_or(way.interface.to_string(), |link| link.name);
             ok("anchor", format!("routes lead to {anchor} over {over}"))
         }
+    }
+}
+
+/// Addresses of a local mobility anchor that the file names and this machine does not have.
+pub(super) fn anchor_addresses(config: &LmaConfig) -> Vec<Finding> {
+    match lacks::of_anchor(config) {
+        Err(error) => vec![unknown("address", told(error))],
+        Ok(lacks) if lacks.is_empty() => vec![ok("address", config.address.to_string())],
+        Ok(lacks) => lacks.into_iter().map(|lack| todo("address", lack)).collect(),
     }
 }

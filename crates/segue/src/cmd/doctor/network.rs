@@ -45,8 +45,13 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     builder.enable_all().build().context("no event loop")
 }
 
-/// Checks that a port is free, or used by our own daemon.
-pub(super) fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -> Finding {
+/// Checks that a port is free, or used by our own daemon. `closed` says why this user may not ask the daemon.
+pub(super) fn port(
+    check: &'static str,
+    port: u16,
+    running: Option<&Status<Tunnels>>,
+    closed: Option<&str>,
+) -> Finding {
     let bound =
         UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
             // Fall back to IPv4 on a system without IPv6.
@@ -62,6 +67,10 @@ pub(super) fn port(check: &'static str, port: u16, running: Option<&Status<Tunne
             let article = if status.head.role == "anchor" { "an" } else { "a" };
             ok(check, format!("UDP {port} is in use, and {article} {} runs here", status.head.role))
         }
+        (Err(error), None) if error.kind() == ErrorKind::AddrInUse && closed.is_some() => unknown(
+            check,
+            format!("UDP {port} is in use, maybe by the daemon: {}", closed.unwrap_or_default()),
+        ),
         (Err(error), _) => todo(
             check,
             format!(
@@ -589,6 +598,17 @@ fn ignores_advertisements(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::doctor::finding::Verdict;
+
+    #[test]
+    fn a_port_beside_a_closed_control_socket_is_not_judged() {
+        let taken = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let number = taken.local_addr().unwrap().port();
+        assert_eq!(port("port", number, None, None).verdict, Verdict::Todo);
+        let found = port("port", number, None, Some("host.sock is closed to you"));
+        assert_eq!(found.verdict, Verdict::Unknown);
+        assert!(found.text.ends_with("host.sock is closed to you"), "{}", found.text);
+    }
 
     #[test]
     fn only_a_negotiation_with_our_identifiers_is_an_answer() {
