@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Decides where flows of an anchor's hosts go: calls over Wi-Fi, everything else over the other access.
+"""Places the flows of an anchor's hosts: calls over Wi-Fi, everything else over the other access.
 
     decide.py /run/segue/decisions.sock
 
-docs/decision.md has the lines. A new flow of a host with one interface is not asked about: its place is decided when
-the host has another one.
+docs/decision.md describes the lines. For a host with one interface the anchor does not ask about new flows; it asks when
+another interface appears.
 """
 import json
 import socket
@@ -50,7 +50,7 @@ def main(path):
                 say({"order": "default", **name} if bid is None else {"order": "place", "bid": bid, **name})
                 print(told["mn_id"], told["flow"]["dst"], "over", bid, flush=True)
             elif told["why"] == "moved":
-                # What was ordered holds: the flow is back when its interface is.
+                # The order holds: the flow returns with its interface.
                 print(told["mn_id"], told["flow"]["dst"], "meanwhile over", told["bid"], flush=True)
             elif told["why"] == "decision":
                 print(told["mn_id"], told["flow"]["dst"], "goes over", told["bid"], flush=True)
