@@ -2,7 +2,7 @@
 //!
 //! One generator sends the same requests to each implementation of an answer ([`Responder`]), from a SIP server to XDP.
 //! They cross a virtual wire between two network namespaces, all on one processor. [`probes::run`] makes the table,
-//! [`probes::sweep`] the curves of paper 2 (Fig. 7 and 8). `docs/bench.md` describes the measurements and the
+//! [`probes::sweep`] the curves of paper 2 (Fig. 7 and 8). `docs/measured.md` describes the measurements and the
 //! accounting of softirqs.
 //!
 //! [`passage`] stamps numbered packets where they enter and leave a node.

@@ -1,4 +1,4 @@
-//! Results. `docs/bench.md` documents their JSON form.
+//! Results. `docs/measured.md` documents their JSON form.
 
 use std::fmt;
 

@@ -284,7 +284,7 @@ enum crossed {
 /* Longest wait of a response for a ride, in microseconds: segue_wire::HELD_AT_MOST_MS. */
 #define HELD_AT_MOST_US 24000
 
-/* Written by the programs; cleared by the daemon when a path begins (docs/memory.md). */
+/* Written by the programs; cleared by the daemon when a path begins (docs/measured.md). */
 struct path_state {
 	__u64 tx_bytes;
 	__u64 rx_bytes;
@@ -316,7 +316,7 @@ struct path_state {
 #define COPIES 4
 #define COPY_WINDOW_SHIFT 24
 #define COPY_MAX 1536
-/* Most paths with copies. Their memory is not included in the cost of a path in docs/memory.md. */
+/* Most paths with copies. Their memory is not included in the cost of a path in docs/measured.md. */
 #define COPIED_PATHS 4096
 struct copy {
 	__u64 at_ns;     /* 0 while it is being written */

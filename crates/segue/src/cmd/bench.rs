@@ -45,7 +45,7 @@ struct ProbesArgs {
     /// Only requests that arrive N at a time (1 to 64) [default: 32 and 1].
     #[arg(long, value_name = "N")]
     burst: Option<usize>,
-    /// Print JSON (docs/bench.md has its fields).
+    /// Print JSON (docs/measured.md has its fields).
     #[arg(long)]
     json: bool,
     /// Also write the table as comma-separated values.

@@ -673,7 +673,7 @@ fn what_a_program_has_ordered_is_restored_each_time_an_access_is_back(datapath: 
     println!(
         "{datapath}: told {median:?} after the link was down, at most {most:?}; {longest:?} after it began to go"
     );
-    // The limit is 50 ms over eBPF (docs/limits.md); this assertion leaves room for a busy machine.
+    // The limit is 50 ms over eBPF (docs/measured.md); this assertion leaves room for a busy machine.
     assert!(longest < Duration::from_secs(1), "{longest:?}");
 }
 

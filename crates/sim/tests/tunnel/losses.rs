@@ -242,7 +242,7 @@ fn alarms(calm: Calm, measured_by: MeasuredBy, seed: u64, seconds: u64) -> (usiz
     let reports = world.host().reports();
     let verdict = |report: &Report| matches!(report, Report::PathLoss { verdict: Some(_), .. });
     // A download of the default class moves between equal paths because of the round-trip time of its own queue:
-    // docs/limits.md.
+    // docs/measured.md.
     let queues = matches!(calm, Calm::Bulk(_) | Calm::Downloads);
     let moved = |report: &Report| match report {
         Report::Handover { cause, .. } => {
