@@ -204,8 +204,12 @@ fn a_secret_that_the_daemon_could_not_read_is_a_mistake() {
     std::fs::remove_file(&secret).unwrap();
     std::fs::create_dir(&secret).unwrap();
     set_mode(&secret, 0o700);
-    assert!(said().contains("Is a directory"), "{}", said());
+    assert!(said().contains("is no regular file"), "{}", said());
     std::fs::remove_dir(&secret).unwrap();
+    let made = Command::new("mkfifo").args(["-m", "600"]).arg(&secret).status().unwrap();
+    assert!(made.success());
+    assert!(said().contains("is no regular file"), "nobody writes to it: {}", said());
+    std::fs::remove_file(&secret).unwrap();
     std::fs::write(&secret, "between us\n").unwrap();
     set_mode(&secret, 0o600);
     let path = directory.path().join("lma.toml");
