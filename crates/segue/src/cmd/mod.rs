@@ -43,27 +43,25 @@ pub fn existing(file: PathBuf) -> anyhow::Result<Option<PathBuf>> {
     Ok(exists.then_some(file))
 }
 
+/// The given file, else the role's default one if it exists.
+fn chosen(given: Option<PathBuf>, role: &str) -> anyhow::Result<Option<PathBuf>> {
+    given.map_or_else(|| existing(default_file(role)), |path| Ok(Some(path)))
+}
+
 /// Reads a role's configuration from the given file, or from the default one if it exists. Also returns the path of the
 /// file.
 pub fn configuration<F: Config + Default>(
     given: Option<PathBuf>,
     role: &str,
 ) -> anyhow::Result<(Option<PathBuf>, F)> {
-    let path = match given {
-        Some(path) => Some(path),
-        None => existing(default_file(role))?,
-    };
+    let path = chosen(given, role)?;
     let file = path.as_deref().map(segue_grammar::read).transpose()?.unwrap_or_default();
     Ok((path, file))
 }
 
 /// Reads the configuration of a role that has required keys.
 pub fn required_configuration<F: Config>(given: Option<PathBuf>, role: &str) -> anyhow::Result<F> {
-    let path = match given {
-        Some(path) => Some(path),
-        None => existing(default_file(role))?,
-    };
-    let Some(path) = path else {
+    let Some(path) = chosen(given, role)? else {
         let name = default_file(role);
         bail!("{} does not exist: create it, or name a file with -c", name.display());
     };
