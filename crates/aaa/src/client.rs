@@ -400,7 +400,8 @@ impl<K: Ord + Clone> Aaa<K> {
                 Purpose::On => {}
             }
         }
-        self.out.extend(self.exchanges.to_send.drain(..).map(Output::Send));
+        self.out
+            .extend(self.exchanges.to_send.drain(..).map(|datagram| Output::Send(datagram, None)));
         self.out.extend(self.exchanges.news.drain(..).map(Output::Report));
     }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use segue_datapath::ebpf::EbpfOptions;
-use segue_ip::Output;
+use segue_ip::{After, Output, Subject};
 use segue_linux::clock::{monotonic, realtime_s};
 use segue_linux::link;
 use segue_linux::monitor::Device;
@@ -149,12 +149,12 @@ impl Role for Daemon {
     fn entry(&self, known: Known) -> anyhow::Result<Entry> {
         let seen_s = Some(realtime_s());
         let value = encoded(&Lease { epoch: known.epoch, inner: known.inner, seen_s })?;
-        Ok(Entry { lane: known.name.clone(), key: known.name, value: Some(value) })
+        Ok(Entry { subject: Subject::from(&*known.name), key: known.name, value: Some(value) })
     }
 
     /// A message to a host waits for that host's lease.
-    fn lane(&self, output: &ToLoop<TunnelEnd<Anchor>>) -> Option<String> {
-        Some(self.signalling.host_of(conn_of(output)?)?.to_owned())
+    fn after(&self, output: &ToLoop<TunnelEnd<Anchor>>) -> After {
+        Some(self.signalling.host_of(conn_of(output)?)?.into())
     }
 
     fn on_unwritten(&mut self, output: ToLoop<TunnelEnd<Anchor>>, why: Unwritten) {

@@ -136,9 +136,9 @@ pub trait Side: Machine<Input = Input<Self::Own, Self::Record>, Output = OutputO
 type OutputOf<S> = Output<Infallible, Report, <S as Side>::Record>;
 
 impl From<Lease> for Entry {
-    fn from(Lease { place, owner }: Lease) -> Entry {
-        let value = Some(owner.to_be_bytes().into());
-        Entry { lane: String::new(), key: place.to_string(), value }
+    fn from(lease: Lease) -> Entry {
+        let value = Some(lease.owner.to_be_bytes().into());
+        Entry { subject: lease.subject(), key: lease.place.to_string(), value }
     }
 }
 

@@ -2,8 +2,8 @@
 //! only the last record of each key. Outputs that depend on a record are held until it is on disk. If the write fails,
 //! the held outputs are returned as failed, and the records are written again when another output depends on them.
 //!
-//! Records and the outputs that depend on them belong to *lanes*: a record delays only the outputs of its lane. A lane
-//! holds at most [`MOST_HELD`] outputs.
+//! An output names the subject of the records that it depends on ([`Subject`]): a record delays only the outputs of its
+//! subject. At most [`MOST_HELD`] outputs of a subject are held.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -11,11 +11,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
+use segue_ip::Subject;
 use segue_store::{Store, Write};
 use tokio::sync::Notify;
 use tracing::debug;
 
-/// Most outputs held in one lane.
+/// Most outputs held of one subject.
 const MOST_HELD: usize = 64;
 
 /// The table that a ledger writes to.
@@ -30,8 +31,8 @@ pub struct StoreTable {
 /// A record as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its lane.
-    pub lane: String,
+    /// What it is about.
+    pub subject: Subject,
     /// Its key. A later entry with the same key replaces this one.
     pub key: String,
     /// Its value; `None` deletes the record.
@@ -62,12 +63,12 @@ pub struct Ledger<H> {
     thread: Option<JoinHandle<()>>,
     /// Records put so far.
     count: u64,
-    /// Lanes with records that are not known to be on disk.
-    open: BTreeMap<String, Open<H>>,
+    /// Subjects with records that are not known to be on disk.
+    open: BTreeMap<Subject, Open<H>>,
 }
 
 struct Open<H> {
-    /// The number of the lane's last record; all lanes share one sequence.
+    /// The number of the subject's last record; all subjects share one sequence.
     number: u64,
     /// A write failed; the records wait until another output is held for them.
     failed: bool,
@@ -106,7 +107,7 @@ impl<H> Ledger<H> {
     pub fn put(&mut self, entry: Entry) {
         self.count += 1;
         let number = self.count;
-        let open = self.open.entry(entry.lane.clone()).or_insert_with(|| Open {
+        let open = self.open.entry(entry.subject.clone()).or_insert_with(|| Open {
             number,
             failed: false,
             held: VecDeque::new(),
@@ -115,14 +116,14 @@ impl<H> Ledger<H> {
         self.desk.put(number, entry);
     }
 
-    /// Returns whether outputs of this lane have to wait for records.
-    pub fn is_open(&self, lane: &str) -> bool {
-        self.open.contains_key(lane)
+    /// Returns whether outputs of this subject have to wait for records.
+    pub fn is_open(&self, subject: &Subject) -> bool {
+        self.open.contains_key(subject)
     }
 
-    /// Holds an output until the lane's records are written. Returns it if the lane is full or has no pending records.
-    pub fn hold(&mut self, lane: &str, what: H) -> Result<(), H> {
-        let Some(open) = self.open.get_mut(lane) else { return Err(what) };
+    /// Holds an output until the subject's records are written. Returns it if too many are held, or no records are pending.
+    pub fn hold(&mut self, subject: &Subject, what: H) -> Result<(), H> {
+        let Some(open) = self.open.get_mut(subject) else { return Err(what) };
         if open.held.len() >= MOST_HELD {
             return Err(what);
         }
@@ -142,8 +143,8 @@ impl<H> Ledger<H> {
     pub fn outcome(&mut self) -> Outcome<H> {
         let (results, error) = self.desk.results();
         let mut outcome = Outcome { due: Vec::new(), failed: Vec::new(), error };
-        for (lane, Written { number, good }) in results {
-            let Some(open) = self.open.get_mut(&lane) else { continue };
+        for (subject, Written { number, good }) in results {
+            let Some(open) = self.open.get_mut(&subject) else { continue };
             let waited = open.held.partition_point(|(waits_for, _)| *waits_for <= number);
             let waited = open.held.drain(..waited).map(|(_, what)| what);
             if good { &mut outcome.due } else { &mut outcome.failed }.extend(waited);
@@ -151,7 +152,7 @@ impl<H> Ledger<H> {
                 continue;
             }
             if good {
-                self.open.remove(&lane);
+                self.open.remove(&subject);
             } else {
                 open.failed = true;
             }
@@ -165,10 +166,10 @@ impl<H> Ledger<H> {
         self.desk.settle();
     }
 
-    /// Drops everything of a lane. Call it after [`Ledger::settle`], once the outcome has been handled.
-    pub fn forget(&mut self, lane: &str) {
-        self.open.remove(lane);
-        self.desk.lock().waiting.retain(|_, waiting| waiting.entry.lane != lane);
+    /// Drops everything of a subject. Call it after [`Ledger::settle`], once the outcome has been handled.
+    pub fn forget(&mut self, subject: &Subject) {
+        self.open.remove(subject);
+        self.desk.lock().waiting.retain(|_, waiting| waiting.entry.subject != *subject);
     }
 
     /// Checks that the writing thread is alive.
@@ -210,8 +211,8 @@ struct Papers {
     due: bool,
     /// A batch is being written.
     writing: bool,
-    /// By lane.
-    results: BTreeMap<String, Written>,
+    /// By subject.
+    results: BTreeMap<Subject, Written>,
     error: Option<anyhow::Error>,
     /// The thread ends once nothing is due.
     closes: bool,
@@ -247,7 +248,7 @@ impl Desk {
         self.changed.notify_all();
     }
 
-    fn results(&self) -> (BTreeMap<String, Written>, Option<anyhow::Error>) {
+    fn results(&self) -> (BTreeMap<Subject, Written>, Option<anyhow::Error>) {
         let mut papers = self.lock();
         (std::mem::take(&mut papers.results), papers.error.take())
     }
@@ -267,13 +268,13 @@ impl Desk {
     }
 
     /// Records that could not be written go into the next batch, unless a newer one replaces them: a later record of a
-    /// lane is never on disk without the earlier ones.
+    /// subject is never on disk without the earlier ones.
     fn done(&self, batch: Batch, result: anyhow::Result<()>) {
         let good = result.is_ok();
         let mut papers = self.lock();
         for (key, Waiting { number, entry }) in batch {
-            let lane = papers.results.entry(entry.lane.clone());
-            let written = lane.or_insert(Written { number, good });
+            let subject = papers.results.entry(entry.subject.clone());
+            let written = subject.or_insert(Written { number, good });
             *written = Written { number: number.max(written.number), good };
             if !good {
                 papers.waiting.entry(key).or_insert(Waiting { number, entry });

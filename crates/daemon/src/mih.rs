@@ -544,7 +544,7 @@ impl<const SAP: bool> Role for Daemon<SAP> {
         let end = &mut self.core.end;
         end.machine.handle(monotonic(), Input::Own(MihfInput::Leave));
         while let Some(output) = end.machine.poll() {
-            if let segue_ip::Output::Send(datagram) = output {
+            if let segue_ip::Output::Send(datagram, _) = output {
                 crate::engine::Engine::send(end, datagram);
             }
         }

@@ -8,7 +8,7 @@ pub mod lma;
 pub mod macs;
 pub mod mag;
 pub mod quality;
-mod records;
+pub(crate) mod records;
 mod strays;
 pub mod uplink;
 

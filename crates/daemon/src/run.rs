@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use segue_clock::Time;
-use segue_ip::{Forward, Input, LinkEvent, Output};
+use segue_ip::{After, Forward, Input, LinkEvent, Output};
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Change, Device, Monitor, RouterOptions};
 use tokio::sync::{mpsc, oneshot};
@@ -75,10 +75,10 @@ pub trait Role: Sized {
     /// The stored form of a record.
     fn entry(&self, record: <Self::Engine as Engine>::Record) -> anyhow::Result<Entry>;
 
-    /// The lane of records that must be on disk before this output is carried out; `None` if it depends on no record.
-    /// By default a role has one lane and holds everything it sends.
-    fn lane(&self, output: &ToLoop<Self::Engine>) -> Option<String> {
-        matches!(output, Output::Send(_)).then(String::new)
+    /// The subject whose records must be on disk before this output is carried out; `None` if it depends on no record.
+    /// Datagrams name it themselves; a role whose own outputs depend on records adds theirs.
+    fn after(&self, output: &ToLoop<Self::Engine>) -> After {
+        if let Output::Send(_, after) = output { after.clone() } else { None }
     }
 
     /// An output that depended on a record is dropped: the record cannot be written, or too much is waiting.
@@ -175,12 +175,12 @@ pub trait Role: Sized {
     /// Carries out the machine's outputs. An output that fails in the layer below is logged and skipped.
     fn follow(&mut self, mut turn: <Self::Engine as Engine>::Turn) -> anyhow::Result<()> {
         while let Some(output) = self.core().end.poll(&mut turn) {
-            let lane = self.lane(&output).filter(|lane| self.core().ledger.is_open(lane));
-            let Some(lane) = lane else {
+            let after = self.after(&output).filter(|after| self.core().ledger.is_open(after));
+            let Some(subject) = after else {
                 self.carry_out(output)?;
                 continue;
             };
-            if let Err(output) = self.core().ledger.hold(&lane, output) {
+            if let Err(output) = self.core().ledger.hold(&subject, output) {
                 self.on_unwritten(output, Unwritten::TooMuch);
             }
         }
@@ -202,7 +202,7 @@ pub trait Role: Sized {
                 self.core().events.note(&Reading::now(), &report);
                 self.on_report(&report)?;
             }
-            Output::Send(datagram) => self.core().end.send(datagram),
+            Output::Send(datagram, _) => self.core().end.send(datagram),
             Output::Forward(part) => self.core().forward(now, part, true),
             Output::Withdraw(part) => self.core().forward(now, part, false),
         }
@@ -234,7 +234,7 @@ pub trait Role: Sized {
 pub enum Unwritten {
     /// The record cannot be written.
     Failed,
-    /// Too many outputs wait for records of the same lane.
+    /// Too many outputs wait for records of the same subject.
     TooMuch,
 }
 

@@ -486,7 +486,7 @@ mod tests {
 
         fn handle(&mut self, _: Time, input: Self::Input) {
             match input {
-                Input::Own(datagram) => self.outputs.push_back(Output::Send(datagram)),
+                Input::Own(datagram) => self.outputs.push_back(Output::Send(datagram, None)),
                 Input::Datagram(datagram) => {
                     self.came.push(Datagram { waited_ns: 0, ..datagram });
                 }
@@ -540,7 +540,7 @@ mod tests {
         for _ in 0..400 {
             for datagram in [&header, &udp] {
                 end.handle(Input::Own(datagram.clone()));
-                while let Some(Output::Send(datagram)) = end.poll(&mut ()) {
+                while let Some(Output::Send(datagram, _)) = end.poll(&mut ()) {
                     end.send(datagram);
                 }
             }

@@ -198,7 +198,7 @@ impl Client {
         let (to, bytes) = ((server.ip(), server.port()), message.emit());
         let datagram =
             Datagram { waited_ns: 0, interface, from, to, protocol: UDP, hop_limit: HOPS, bytes };
-        self.out.push_back(Output::Send(datagram));
+        self.out.push_back(Output::Send(datagram, None));
     }
 
     fn next_number(&mut self) -> u64 {

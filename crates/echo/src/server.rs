@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use core::convert::Infallible;
 
 use segue_clock::{Deadline, Machine, Span, Time};
-use segue_ip::{Datagram, Input, Output, Prefix};
+use segue_ip::{Datagram, Input, Output, Prefix, Subject};
 use segue_mobility::{Leases, Pool};
 
 use crate::{Message, Refusal, Refused, Report, Why};
@@ -32,6 +32,18 @@ pub struct Lease {
     pub place: u32,
     /// The client.
     pub owner: u64,
+}
+
+impl Lease {
+    /// The client that it is about.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        subject(self.owner)
+    }
+}
+
+fn subject(owner: u64) -> Subject {
+    Subject(owner.to_be_bytes().into())
 }
 
 /// Outputs of a server. It has no outputs of its role.
@@ -95,9 +107,9 @@ impl Server {
     }
 
     fn take(&mut self, now: Time, came: Datagram) {
-        let answer = match Message::parse(&came.bytes) {
-            Some(Message::Ask { owner, number }) => self.lease(now, owner, number),
-            Some(Message::Echo { owner, number }) => self.answer(owner, number),
+        let (owner, answer) = match Message::parse(&came.bytes) {
+            Some(Message::Ask { owner, number }) => (owner, self.lease(now, owner, number)),
+            Some(Message::Echo { owner, number }) => (owner, self.answer(owner, number)),
             other => {
                 let why = if other.is_some() { Refusal::Stranger } else { Refusal::Malformed };
                 *self.refused.entry(why).or_default() += 1;
@@ -105,7 +117,8 @@ impl Server {
             }
         };
         let (from, to) = (came.to, came.from);
-        self.out.push_back(Output::Send(Datagram { from, to, bytes: answer.emit(), ..came }));
+        let datagram = Datagram { from, to, bytes: answer.emit(), ..came };
+        self.out.push_back(Output::Send(datagram, Some(subject(owner))));
     }
 }
 

@@ -32,13 +32,13 @@ impl<I, P> From<I> for Input<I, P> {
 /// An output of a role: `O` is the role's own output, `R` its report, `P` its stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<O, R, P> {
-    /// Send a datagram.
-    Send(Datagram),
+    /// Send a datagram, after the records of this subject are on disk.
+    Send(Datagram, After),
     /// Add this to the node's forwarding.
     Forward(Forward),
     /// Remove this from the node's forwarding.
     Withdraw(Forward),
-    /// Store this record. It must be on disk before any later output that depends on it leaves the node.
+    /// Store this record. Later outputs that name its subject wait until it is on disk.
     Persist(P),
     /// A report for a person, a log or a status page.
     Report(R),
@@ -50,7 +50,7 @@ impl<O, R, P> Output<O, R, P> {
     /// Converts the role's own output.
     pub fn map_own<T>(self, form: impl FnOnce(O) -> T) -> Output<T, R, P> {
         match self {
-            Output::Send(datagram) => Output::Send(datagram),
+            Output::Send(datagram, after) => Output::Send(datagram, after),
             Output::Forward(part) => Output::Forward(part),
             Output::Withdraw(part) => Output::Withdraw(part),
             Output::Persist(record) => Output::Persist(record),
@@ -59,6 +59,20 @@ impl<O, R, P> Output<O, R, P> {
         }
     }
 }
+
+/// What records are about, such as a host. An output that follows from records names their subject, so that it leaves
+/// the node only when they are on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject(pub Vec<u8>);
+
+impl From<&str> for Subject {
+    fn from(name: &str) -> Subject {
+        Subject(name.into())
+    }
+}
+
+/// The subject whose records an output waits for; `None` if it depends on no record.
+pub type After = Option<Subject>;
 
 /// A datagram of a protocol above IP.
 #[derive(Clone, Debug, PartialEq, Eq)]

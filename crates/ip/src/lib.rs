@@ -23,7 +23,7 @@ mod source;
 mod tunnel;
 
 pub use bound::{Bindings, Sources};
-pub use envelope::{Datagram, Input, Output};
+pub use envelope::{After, Datagram, Input, Output, Subject};
 pub use flow::FlowKey;
 pub use forward::{Forward, Forwarding};
 pub use interface::Interface;

@@ -183,8 +183,15 @@ impl Lma {
         self.out.push_back(Output::Report(report));
     }
 
+    /// Sends a message that depends on no record.
     fn send(&mut self, datagram: Option<Datagram>) {
-        self.out.extend(datagram.map(Output::Send));
+        self.out.extend(datagram.map(|datagram| Output::Send(datagram, None)));
+    }
+
+    /// Sends a message about a host, which waits until the host's records are on disk.
+    fn send_about(&mut self, node: Option<&NodeId>, datagram: Option<Datagram>) {
+        let after = node.map(NodeId::subject);
+        self.out.extend(datagram.map(|datagram| Output::Send(datagram, after)));
     }
 
     fn allowed(&self, gateway: IpAddr) -> Option<Profile> {

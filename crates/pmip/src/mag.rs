@@ -148,7 +148,8 @@ impl Mag {
     }
 
     fn send(&mut self, datagram: Option<Datagram>) {
-        self.out.extend(datagram.map(Output::Send));
+        // Nothing that a gateway sends depends on its records.
+        self.out.extend(datagram.map(|datagram| Output::Send(datagram, None)));
     }
 
     fn interfaces(&mut self, now: Time, all: &[Interface]) {

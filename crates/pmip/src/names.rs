@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use segue_ip::Subject;
 use segue_wire::mobility::option::MobileNodeIdentifier;
 
 /// A mobile node's identity (MN-ID, RFC 4283). Trailing zero bytes, which some peers append, are removed.
@@ -36,6 +37,12 @@ impl NodeId {
     #[must_use]
     pub fn parts(&self) -> (u8, &[u8]) {
         (self.subtype, &self.bytes)
+    }
+
+    /// The subject of the host's records.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        Subject([&[self.subtype], &self.bytes[..]].concat())
     }
 
     /// From stored subtype and bytes.

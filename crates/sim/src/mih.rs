@@ -220,7 +220,7 @@ impl Engine for MihfEngine {
             self.pure.handle(io.now, Input::Own(measured));
         }
         let mut output = self.pure.poll(io)?;
-        if let Output::Send(datagram) = &mut output {
+        if let Output::Send(datagram, _) = &mut output {
             let (from, to) = (datagram.from.0, datagram.to.0);
             let fits = |(_, own): &&(u32, IpAddr)| {
                 *own == from || from.is_unspecified() && reaches(*own, to)
@@ -344,7 +344,7 @@ impl Ear {
     pub(crate) fn poll(&mut self, io: &mut Io<'_>) -> Option<Heard> {
         loop {
             match self.0.poll(io)? {
-                Output::Send(datagram) => return Some(Heard::Send(datagram)),
+                Output::Send(datagram, _) => return Some(Heard::Send(datagram)),
                 Output::Own(MihfWish::Event(event)) => return Some(Heard::Event(event)),
                 _ => {}
             }

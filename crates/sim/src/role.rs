@@ -241,7 +241,8 @@ impl<R: Role> RoleAgent<R> {
     pub fn work(&mut self, io: &mut Io<'_>) {
         while let Some(output) = self.engine.poll(io) {
             match output {
-                Output::Send(datagram) => send(io, datagram),
+                // A simulated disk answers at once.
+                Output::Send(datagram, _) => send(io, datagram),
                 Output::Forward(part) => self.forward(io, part, true),
                 Output::Withdraw(part) => self.forward(io, part, false),
                 Output::Persist(record) => {

@@ -145,7 +145,7 @@ impl World {
         let mut came = Vec::new();
         while let Some(output) = self.client.poll() {
             match output {
-                Output::Send(datagram) => {
+                Output::Send(datagram, _) => {
                     let to = SocketAddr::new(datagram.to.0, datagram.to.1);
                     came.extend(self.serve(to, &datagram.bytes));
                     self.sent.push((self.now, to, datagram.bytes));

@@ -57,7 +57,7 @@ impl Daemon {
         self.settle()?;
         let join =
             self.enrolment.invite(self.store.as_ref(), name, addresses, (now_s, lifetime))?;
-        self.core.ledger.forget(name);
+        self.core.ledger.forget(&name.into());
         info!(
             "audit: join line for {name} made, good until {}",
             date(now_s.saturating_add(lifetime.as_secs()))
@@ -70,7 +70,7 @@ impl Daemon {
     pub fn unenroll(&mut self, name: &str) -> anyhow::Result<String> {
         self.settle()?;
         self.enrolment.remove(self.store.as_ref(), name, realtime_s())?;
-        self.core.ledger.forget(name);
+        self.core.ledger.forget(&name.into());
         self.credentials.seen.remove(name);
         info!("audit: {name} removed");
         self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Removed })?;

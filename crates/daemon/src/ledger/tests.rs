@@ -1,9 +1,16 @@
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use segue_clock::{DayClock, Machine, Time, UnixTime};
+use segue_ip::{Datagram, Input, Output, Prefix};
+use segue_mobility::Pool;
+use segue_pmip::{Allowed, Lma, LmaConfig, LmaOutput};
 use segue_store::{Condition, Embedded, StoreError, StoreExt};
+use segue_wire::mobility::{Message, MobilityOption, Profile};
 
 use super::*;
+use crate::pmip::records;
 
 const TABLE: StoreTable = StoreTable { name: "registrations", of: "registration" };
 
@@ -63,10 +70,10 @@ fn slow() -> (tempfile::TempDir, Arc<Slow>, Ledger<Said>) {
     (directory, slow, ledger)
 }
 
-/// A host's record, in the host's own lane.
+/// A host's record.
 fn lease(host: &str, epoch: u64) -> Entry {
     let value = postcard::to_allocvec(&epoch).unwrap();
-    Entry { lane: host.into(), key: host.into(), value: Some(value) }
+    Entry { subject: host.into(), key: host.into(), value: Some(value) }
 }
 
 /// The thread's next result.
@@ -79,15 +86,17 @@ async fn outcome(ledger: &mut Ledger<Said>) -> Outcome<Said> {
 async fn what_is_said_after_a_lease_waits_for_it_in_order_and_no_other_host_waits() {
     let (_directory, slow, mut ledger) = slow();
     ledger.put(lease("alice", 7));
-    assert!(ledger.is_open("alice") && !ledger.is_open("bob"));
-    assert!(["one", "two"].into_iter().all(|said| ledger.hold("alice", said).is_ok()));
+    assert!(ledger.is_open(&"alice".into()) && !ledger.is_open(&"bob".into()));
+    assert!(["one", "two"].into_iter().all(|said| ledger.hold(&"alice".into(), said).is_ok()));
     let early = tokio::time::timeout(Duration::from_millis(200), ledger.told().notified()).await;
     assert!(early.is_err() && ledger.outcome().due.is_empty() && slow.epoch("alice").is_none());
     slow.allow(1, true);
     let outcome = outcome(&mut ledger).await;
     assert_eq!(slow.epoch("alice"), Some(7));
     assert_eq!(outcome.due, ["one", "two"]);
-    assert!(outcome.failed.is_empty() && outcome.error.is_none() && !ledger.is_open("alice"));
+    assert!(
+        outcome.failed.is_empty() && outcome.error.is_none() && !ledger.is_open(&"alice".into())
+    );
 }
 
 #[tokio::test]
@@ -103,20 +112,20 @@ async fn leases_that_wait_together_are_one_transaction_and_the_last_of_each_host
     let epochs: Vec<_> = (1..=10).map(|n| slow.epoch(&format!("host{}", n % 10))).collect();
     assert_eq!(epochs, (991..=1_000).map(Some).collect::<Vec<_>>());
     outcome(&mut ledger).await;
-    assert!((0..10).all(|n| !ledger.is_open(&format!("host{n}"))));
+    assert!((0..10).all(|n| !ledger.is_open(&format!("host{n}").as_str().into())));
 }
 
 #[tokio::test]
 async fn a_host_whose_lease_cannot_be_written_is_told_nothing_until_it_can() {
     let (_directory, slow, mut ledger) = slow();
     ledger.put(lease("alice", 7));
-    ledger.hold("alice", "one").unwrap();
+    ledger.hold(&"alice".into(), "one").unwrap();
     slow.allow(1, false);
     let first = outcome(&mut ledger).await;
     assert!(first.due.is_empty() && first.failed == ["one"], "{first:?}");
     assert!(first.error.unwrap().to_string().contains("registration of alice"));
     // The host returns, and sends nothing that needs a write.
-    assert!(ledger.is_open("alice") && ledger.hold("alice", "two").is_ok());
+    assert!(ledger.is_open(&"alice".into()) && ledger.hold(&"alice".into(), "two").is_ok());
     slow.allow(1, true);
     let second = outcome(&mut ledger).await;
     assert_eq!(second.due, ["two"]);
@@ -127,16 +136,16 @@ async fn a_host_whose_lease_cannot_be_written_is_told_nothing_until_it_can() {
 async fn a_newer_lease_holds_nothing_up_that_waits_for_an_older_one() {
     let (_directory, slow, mut ledger) = slow();
     ledger.put(lease("alice", 1));
-    ledger.hold("alice", "one").unwrap();
+    ledger.hold(&"alice".into(), "one").unwrap();
     while !ledger.desk.lock().waiting.is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     ledger.put(lease("alice", 2));
-    ledger.hold("alice", "two").unwrap();
+    ledger.hold(&"alice".into(), "two").unwrap();
     slow.allow(1, true);
     let first = outcome(&mut ledger).await;
     assert_eq!(first.due, ["one"]);
-    assert!(ledger.is_open("alice"));
+    assert!(ledger.is_open(&"alice".into()));
     slow.allow(1, true);
     let second = outcome(&mut ledger).await;
     assert_eq!(second.due, ["two"]);
@@ -157,21 +166,21 @@ fn what_waits_at_the_end_is_written() {
 fn too_much_is_not_held_for_one_host() {
     let (_directory, slow, mut ledger) = slow();
     ledger.put(lease("alice", 1));
-    let held = (0..1_000).take_while(|_| ledger.hold("alice", "one").is_ok()).count();
+    let held = (0..1_000).take_while(|_| ledger.hold(&"alice".into(), "one").is_ok()).count();
     assert_eq!(held, MOST_HELD);
     slow.allow(usize::MAX, true);
 }
 
 #[tokio::test]
-async fn a_later_record_of_a_lane_is_never_on_disk_without_the_earlier_ones() {
+async fn a_later_record_of_a_subject_is_never_on_disk_without_the_earlier_ones() {
     let (_directory, slow, mut ledger) = slow();
-    let entry = |key: &str| Entry { lane: String::new(), ..lease(key, 7) };
+    let entry = |key: &str| Entry { subject: Subject::default(), ..lease(key, 7) };
     ledger.put(entry("first"));
     slow.allow(1, false);
     tokio::time::timeout(Duration::from_secs(20), ledger.told().notified()).await.unwrap();
     // The loop has not looked yet.
     ledger.put(entry("second"));
-    ledger.hold("", "both").unwrap();
+    ledger.hold(&"".into(), "both").unwrap();
     slow.allow(1, true);
     assert_eq!(outcome(&mut ledger).await.due, ["both"]);
     assert_eq!(["first", "second"].map(|key| slow.epoch(key)), [Some(7); 2]);
@@ -184,9 +193,64 @@ async fn what_is_forgotten_is_not_tried_again() {
     slow.allow(1, false);
     ledger.settle();
     ledger.outcome();
-    ledger.forget("alice");
+    ledger.forget(&"alice".into());
     ledger.put(lease("bob", 8));
     slow.allow(1, true);
     ledger.settle();
     assert_eq!(["alice", "bob"].map(|host| slow.epoch(host)), [None, Some(8)]);
+}
+
+/// What an anchor does with a registration at a gateway of OAI, as captured. The update names no host.
+fn registration_at_oai() -> Vec<LmaOutput> {
+    let capture = include_str!("../../../wire/tests/captures/oai-pmip.hex");
+    let line = capture.lines().find(|line| !line.starts_with('#')).unwrap();
+    let octet = |at: usize| u8::from_str_radix(&line[at..at + 2], 16).unwrap();
+    let packet: Vec<u8> = (0..line.len()).step_by(2).map(octet).collect();
+    let address = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).unwrap());
+    let (gateway, anchor) = (address(8), address(24));
+    let update = Datagram {
+        interface: None,
+        from: (gateway, 0),
+        to: (anchor, 0),
+        protocol: segue_pmip::MOBILITY,
+        hop_limit: 64,
+        waited_ns: 0,
+        bytes: packet[40..].to_vec(),
+    };
+    let message = Message::parse(&update.bytes, &Profile::OAI).unwrap();
+    let sent = message.options.iter().find_map(|option| match option {
+        MobilityOption::Timestamp(at) => {
+            Some(UnixTime::from_timestamp(at.seconds, at.fraction_65536ths))
+        }
+        _ => None,
+    });
+    let pool = Pool::prefixes("2001:100::/32".parse().unwrap(), 64, 0).unwrap();
+    let clock = DayClock::new(Time::ZERO, sent.unwrap());
+    let mut lma = Lma::new(LmaConfig {
+        gateways: vec![Allowed { prefix: Prefix::host(gateway), profile: Profile::OAI }],
+        ..LmaConfig::new(anchor, pool, clock)
+    });
+    lma.handle(Time::ZERO, Input::Interfaces(Vec::new()));
+    while lma.poll().is_some() {}
+    lma.handle(Time::ZERO, Input::Datagram(update));
+    std::iter::from_fn(|| lma.poll()).collect()
+}
+
+#[test]
+fn an_acknowledgement_to_a_gateway_of_oai_waits_for_its_record() {
+    let (_directory, slow, mut ledger) = slow();
+    let mut held = Vec::new();
+    for output in registration_at_oai() {
+        match output {
+            Output::Persist(record) => ledger.put(records::of_lma(&record).unwrap()),
+            Output::Send(_, after) => {
+                let hold = |subject| ledger.hold(subject, "acknowledgement").is_ok();
+                held.push(after.as_ref().map(hold));
+            }
+            _ => {}
+        }
+    }
+    // Before the assertion: a ledger whose disk never answers cannot be dropped.
+    slow.allow(usize::MAX, true);
+    assert_eq!(held, [Some(true)]);
 }

@@ -62,7 +62,7 @@ impl Listener {
         let mut events = Vec::new();
         while let Some(output) = self.end.poll(&mut ()) {
             match output {
-                Output::Send(datagram) => self.end.send(datagram),
+                Output::Send(datagram, _) => self.end.send(datagram),
                 Output::Own(MihfWish::Event(event)) => events.push(event),
                 Output::Report(
                     report @ (segue_mih::Report::Lost(_) | segue_mih::Report::Silent(_)),

@@ -121,7 +121,7 @@ impl<M: OfHosts> Asking<M> {
                         Err(wish) => Output::Own(wish),
                     },
                     Output::Report(report) => Output::Report(Told::Role(report)),
-                    Output::Send(datagram) => Output::Send(datagram),
+                    Output::Send(datagram, after) => Output::Send(datagram, after),
                     Output::Forward(part) => Output::Forward(part),
                     Output::Withdraw(part) => Output::Withdraw(part),
                     Output::Persist(record) => Output::Persist(record),
@@ -187,7 +187,7 @@ fn said<K: Ord + Clone, W, R>(
             Output::Own(AaaWish::Count { session, prefixes, last }) => {
                 counts.push((session, prefixes, last));
             }
-            Output::Send(datagram) => out.push_back(Output::Send(datagram)),
+            Output::Send(datagram, after) => out.push_back(Output::Send(datagram, after)),
             Output::Report(report) => out.push_back(Output::Report(Told::Radius(report))),
             Output::Forward(_) | Output::Withdraw(_) | Output::Persist(()) => {}
         }

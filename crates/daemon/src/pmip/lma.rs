@@ -11,18 +11,17 @@ use std::path::PathBuf;
 use anyhow::Context;
 use segue_clock::{Machine, Time};
 use segue_datapath::relay::Counts;
-use segue_ip::{FlowKey, Form, Forward, Input, Output, Route, Traffic};
+use segue_ip::{FlowKey, Form, Forward, Input, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::{Foretold, Leaving, Reporting, What};
 use segue_pmip::{
-    LinkLayer, LinkQuality, Lma, LmaInput, LmaRecord, LmaWish, NodeId, PeerAddress, Refusal,
-    Report, SessionState,
+    LinkLayer, LinkQuality, Lma, LmaInput, LmaRecord, LmaWish, PeerAddress, Refusal, Report,
+    SessionState,
 };
 use segue_probe::metrics::{Page, names};
 use segue_wire::mih::identity::LinkAddress;
-use segue_wire::mobility::{Message, MobilityOption, Profile};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -39,7 +38,7 @@ use super::{
 };
 use crate::clamp::Clamp;
 use crate::control::{self, Response, Status, Vocabulary};
-use crate::engine::{Engine, ToLoop};
+use crate::engine::Engine;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::lacks;
@@ -366,20 +365,6 @@ impl Role for Daemon {
 
     fn entry(&self, record: LmaRecord) -> anyhow::Result<Entry> {
         records::of_lma(&record)
-    }
-
-    /// A message about a host waits for the records of that host only.
-    fn lane(&self, output: &ToLoop<Self::Engine>) -> Option<String> {
-        let Output::Send(datagram) = output else { return None };
-        let message = Message::parse(&datagram.bytes, &Profile::STRICT).ok()?;
-        let node = message.options.iter().find_map(|option| match option {
-            MobilityOption::MobileNodeIdentifier(id) => {
-                let len = id.identifier.iter().rposition(|byte| *byte != 0)? + 1;
-                Some(NodeId::from_parts(id.subtype, &id.identifier[..len]))
-            }
-            _ => None,
-        });
-        node.map(|node| node.to_string())
     }
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {

@@ -33,7 +33,6 @@ use super::{
 };
 use crate::clamp::Clamp;
 use crate::control::{self, Response, Status, Vocabulary};
-use crate::engine::ToLoop;
 use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::lacks;
@@ -391,11 +390,6 @@ impl Role for Daemon {
 
     fn entry(&self, record: MagRecord) -> anyhow::Result<Entry> {
         records::of_mag(&record)
-    }
-
-    /// Nothing that a gateway sends depends on its records.
-    fn lane(&self, _: &ToLoop<Self::Engine>) -> Option<String> {
-        None
     }
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_clock::UnixTime;
-use segue_ip::Prefix;
+use segue_ip::{Prefix, Subject};
 use segue_pmip::{
     Identity, LinkLayer, LmaRecord, MagRecord, NodeId, PeerAddress, StoredLease, StoredSession,
     StoredStation,
@@ -75,16 +75,11 @@ fn prefixes(texts: &[String]) -> Option<Vec<Prefix>> {
     texts.iter().map(|text| text.parse().ok()).collect()
 }
 
-/// The lane of a host's records: answers to the host wait for them.
-fn lane(node: Option<&NodeId>) -> String {
-    node.map_or_else(String::new, NodeId::to_string)
-}
-
 /// The stored form of an anchor's record.
-pub(super) fn of_lma(record: &LmaRecord) -> anyhow::Result<Entry> {
+pub(crate) fn of_lma(record: &LmaRecord) -> anyhow::Result<Entry> {
     Ok(match record {
         LmaRecord::Session(number, stored) => Entry {
-            lane: lane(stored.as_ref().map(|stored| &stored.node)),
+            subject: record.subject(),
             key: format!("session {number}"),
             value: stored
                 .as_ref()
@@ -109,7 +104,7 @@ pub(super) fn of_lma(record: &LmaRecord) -> anyhow::Result<Entry> {
                 .transpose()?,
         },
         LmaRecord::Lease(prefix, stored) => Entry {
-            lane: lane(stored.as_ref().map(|stored| &stored.node)),
+            subject: record.subject(),
             key: format!("lease {prefix}"),
             value: stored
                 .as_ref()
@@ -175,7 +170,11 @@ pub(super) fn of_mag(record: &MagRecord) -> anyhow::Result<Entry> {
             until_us: stored.until.0,
         })
     });
-    Ok(Entry { lane: String::new(), key: format!("{access} {station}"), value: value.transpose()? })
+    Ok(Entry {
+        subject: Subject::default(),
+        key: format!("{access} {station}"),
+        value: value.transpose()?,
+    })
 }
 
 /// Decodes the result of [`of_mag`]; `None` if it is malformed.
@@ -230,8 +229,8 @@ mod tests {
         };
         for record in [LmaRecord::Session(9, Some(session)), LmaRecord::Lease(prefix, Some(lease))]
         {
-            let Entry { lane, key, value } = of_lma(&record).unwrap();
-            assert_eq!(lane, "a@b");
+            let Entry { subject, key, value } = of_lma(&record).unwrap();
+            assert_eq!(subject, NodeId::nai("a@b").subject());
             assert_eq!(to_lma(&key, &value.unwrap()), Some(record));
         }
         assert_eq!(of_lma(&LmaRecord::Session(9, None)).unwrap().value, None);

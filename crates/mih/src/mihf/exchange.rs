@@ -58,7 +58,7 @@ impl Mihf {
             self.refuse(Refusal::TooLong);
             return;
         }
-        self.out.push_back(Output::Send(Datagram {
+        let datagram = Datagram {
             waited_ns: 0,
             interface: None,
             from: (to.local, self.config.port),
@@ -66,7 +66,8 @@ impl Mihf {
             protocol: transport.protocol(),
             hop_limit: HOPS,
             bytes,
-        }));
+        };
+        self.out.push_back(Output::Send(datagram, None));
     }
 
     fn named(&self, to: &Name, tlvs: Vec<Tlv>) -> Vec<Tlv> {

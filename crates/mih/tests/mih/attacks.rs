@@ -204,7 +204,7 @@ fn one_node_has_no_more_than_its_share_of_names_links_and_stations() {
     }
     let mut asked = Vec::new();
     while let Some(output) = stage.node(FUNCTION).poll() {
-        let Output::Send(Datagram { bytes, to: (_, 0), .. }) = output else { continue };
+        let Output::Send(Datagram { bytes, to: (_, 0), .. }, _) = output else { continue };
         let question = Frame::parse(&bytes, &Profile::STRICT).unwrap();
         let is_one = question.message_id == MessageId::EVENT_SUBSCRIBE;
         asked.extend(is_one.then_some(question.transaction_id));

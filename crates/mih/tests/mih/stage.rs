@@ -170,7 +170,7 @@ impl Stage {
     fn drain(&mut self, address: IpAddr) {
         while let Some(output) = self.nodes.get_mut(&address).and_then(Machine::poll) {
             match output {
-                Output::Send(mut datagram) => {
+                Output::Send(mut datagram, _) => {
                     datagram.from.0 = address;
                     self.sent.push(Sent { at: self.now, datagram: datagram.clone() });
                     if self.rng.chance(self.faults.0) {

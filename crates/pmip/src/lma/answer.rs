@@ -137,6 +137,6 @@ impl Lma {
         let body = BindingAcknowledgement { status, flags, sequence, lifetime_4s };
         let body = Body::BindingAcknowledgement(body);
         let answer = datagram(body, options, update.ends, &update.profile);
-        self.send(answer);
+        self.send_about(asked.node.as_ref(), answer);
     }
 }

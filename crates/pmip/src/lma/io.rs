@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
 use segue_clock::{Span, UnixTime};
-use segue_ip::{FlowKey, Output, Prefix};
+use segue_ip::{FlowKey, Output, Prefix, Subject};
 use segue_wire::mobility::option::AccessTechnology;
 
 use super::state::LinkQuality;
@@ -85,6 +85,18 @@ pub enum LmaRecord {
     Session(u32, Option<StoredSession>),
     /// The lease of a prefix.
     Lease(Prefix, Option<StoredLease>),
+}
+
+impl LmaRecord {
+    /// The host that it is about; a deletion names none, and nothing waits for it.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        let node = match self {
+            LmaRecord::Session(_, stored) => stored.as_ref().map(|stored| &stored.node),
+            LmaRecord::Lease(_, stored) => stored.as_ref().map(|stored| &stored.node),
+        };
+        node.map(NodeId::subject).unwrap_or_default()
+    }
 }
 
 /// A binding, as stored.

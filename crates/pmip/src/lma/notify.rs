@@ -14,12 +14,12 @@ use segue_mobility::{Backoff, Retransmission, Silence};
 use segue_wire::mobility::body::{UpdateNotification, UpdateNotificationAcknowledgement};
 use segue_wire::mobility::option::VendorSpecific;
 use segue_wire::mobility::{
-    Body, MobilityOption, NotificationReason, NotificationStatus, UpdateNotificationFlags,
+    Body, MobilityOption, NotificationReason, NotificationStatus, Profile, UpdateNotificationFlags,
 };
 
 use super::Lma;
 use super::state::{Elsewhere, NOTIFICATION, Notification};
-use crate::message::off_link_prefix;
+use crate::message::{datagram, off_link_prefix};
 use crate::{NodeId, PREFERENCE, PeerAddress, Refusal, VENDOR};
 
 /// Maximum number of unacknowledged notifications.
@@ -139,7 +139,10 @@ impl Lma {
         let notification_reason = NotificationReason::FLOW_MOBILITY;
         let sequence = open.sequence;
         let body = UpdateNotification { sequence, notification_reason, flags };
-        self.say(Body::UpdateNotification(body), open.options.clone(), open.to);
+        let node = self.sessions.get(&open.session).map(|at| at.value.node.clone());
+        let (ends, options) = (self.ends_to(open.to), open.options.clone());
+        let message = datagram(Body::UpdateNotification(body), options, ends, &Profile::STRICT);
+        self.send_about(node.as_ref(), message);
     }
 
     /// Handles the acknowledgement of a notification.

@@ -106,7 +106,8 @@ impl Lma {
         let body = Body::BindingRevocation(BindingRevocation::Indication(indication));
         let ends =
             if self.peers.contains_key(&open.to) { self.ends_to(open.to) } else { open.ends };
-        self.send(datagram(body, open.options.clone(), ends, &Profile::STRICT));
+        let message = datagram(body, open.options.clone(), ends, &Profile::STRICT);
+        self.send_about(Some(&open.node), message);
     }
 
     /// Handles an acknowledgement: the gateway has ended the binding, or never had it.

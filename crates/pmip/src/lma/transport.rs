@@ -1,18 +1,17 @@
 //! Tunnels to gateways: over IPv6 or IPv4 (RFC 5844), and with GRE keys for single bindings (RFC 5845).
 
-use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::Time;
 use segue_ip::{Form, Forward, Output, Tunnel};
-use segue_wire::mobility::{BindingUpdateFlags, Body, MobilityOption, Profile, Status};
+use segue_wire::mobility::{BindingUpdateFlags, Status};
 
 use super::Lma;
 use super::config::GreUse;
 use super::register::Denial;
 use super::state::{Gre, Peer, TUNNEL, Way};
 use crate::PeerAddress;
-use crate::message::{Registration, Update, datagram};
+use crate::message::{Registration, Update};
 use crate::peer::{DATA_PORT, Ends, SIGNALLING_PORT};
 
 impl Way {
@@ -57,11 +56,6 @@ impl Lma {
         let usual = Ends::between(self.config.own(to.address), to.address);
         let port = self.peers.get(&to).map_or(usual.peer.1, |peer| peer.way.port);
         Ends { peer: (to.address, port), ..usual }
-    }
-
-    pub(super) fn say(&mut self, body: Body, options: Vec<MobilityOption>, to: PeerAddress) {
-        let ends = self.ends_to(to);
-        self.send(datagram(body, options, ends, &Profile::STRICT));
     }
 
     /// Number of the tunnel of a binding: its own, or the shared one to its gateway.

@@ -216,6 +216,16 @@ pub(crate) fn mag_config(n: usize) -> MagConfig {
     MagConfig::new(LMA, vec![access], DayClock::new(Time::ZERO, DAY))
 }
 
+/// Returns whether a message is about a host: it then waits for the host's records.
+fn is_about_a_host(datagram: &Datagram) -> bool {
+    let parsed = [Profile::STRICT, Profile::OAI].map(|of| Message::parse(&datagram.bytes, &of));
+    let message = parsed.into_iter().find_map(Result::ok).unwrap();
+    message.options.iter().any(|option| match option {
+        MobilityOption::MobileNodeIdentifier(id) => id.identifier.iter().any(|byte| *byte != 0),
+        _ => false,
+    })
+}
+
 impl Domain {
     pub(crate) fn new(mags: usize) -> Domain {
         Domain::of(lma_config(), (0..mags).map(mag_config).collect())
@@ -288,7 +298,10 @@ impl Domain {
     fn drain_lma(&mut self) {
         while let Some(output) = self.lma.poll() {
             match output {
-                Output::Send(datagram) => self.send(datagram),
+                Output::Send(datagram, after) => {
+                    assert_eq!(after.is_some(), is_about_a_host(&datagram), "{datagram:?}");
+                    self.send(datagram);
+                }
                 Output::Forward(part) => self.given[0].put(part),
                 Output::Withdraw(part) => self.given[0].take(&part),
                 Output::Persist(record) => {
@@ -307,7 +320,7 @@ impl Domain {
     fn drain_mag(&mut self, n: usize) {
         while let Some(output) = self.mags[n].poll() {
             match output {
-                Output::Send(datagram) => self.send(datagram),
+                Output::Send(datagram, _) => self.send(datagram),
                 Output::Forward(part) => self.given[n + 1].put(part),
                 Output::Withdraw(part) => self.given[n + 1].take(&part),
                 Output::Persist(record) => {

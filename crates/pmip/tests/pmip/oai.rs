@@ -62,7 +62,7 @@ fn its_updates_are_answered_as_its_own_anchor_answered_them() {
         let now = Time::ZERO + sent_at(asked).since(sent_at(first)) + Span::from_millis(1);
         lma.handle(now, Input::Datagram(asked.clone()));
         let answers = std::iter::from_fn(|| lma.poll()).filter_map(|output| match output {
-            Output::Send(answer) => Some(answer),
+            Output::Send(answer, _) => Some(answer),
             _ => None,
         });
         let answer = answers.last().unwrap();

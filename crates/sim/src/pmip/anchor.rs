@@ -222,7 +222,7 @@ impl Engine for Anchor {
         }
         while let Some(heard) = self.2.as_mut().and_then(|hearing| hearing.ear.poll(io)) {
             match heard {
-                Heard::Send(datagram) => return Some(Output::Send(datagram)),
+                Heard::Send(datagram) => return Some(Output::Send(datagram, None)),
                 Heard::Event(event) => self.told(io.now, event),
             }
         }

@@ -243,7 +243,7 @@ impl Engine for Gateway {
         }
         while let Some(heard) = self.2.as_mut().and_then(|ear| ear.poll(io)) {
             match heard {
-                Heard::Send(datagram) => return Some(Output::Send(datagram)),
+                Heard::Send(datagram) => return Some(Output::Send(datagram, None)),
                 Heard::Event(event) => self.told(io.now, event),
             }
         }

@@ -35,7 +35,7 @@ impl Greeter {
         let (from, to, interface) = ((*from, PORT), (to, PORT), Some(interface));
         let (protocol, hop_limit, bytes) = (UDP, 1, vec![word]);
         let datagram = Datagram { waited_ns: 0, interface, from, to, protocol, hop_limit, bytes };
-        self.out.push_back(Output::Send(datagram));
+        self.out.push_back(Output::Send(datagram, None));
     }
 }
 
