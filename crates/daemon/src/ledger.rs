@@ -121,7 +121,8 @@ impl<H> Ledger<H> {
         self.open.contains_key(subject)
     }
 
-    /// Holds an output until the subject's records are written. Returns it if too many are held, or no records are pending.
+    /// Holds an output until the subject's records are written. Returns it if too many are held, or no records are
+    /// pending.
     pub fn hold(&mut self, subject: &Subject, what: H) -> Result<(), H> {
         let Some(open) = self.open.get_mut(subject) else { return Err(what) };
         if open.held.len() >= MOST_HELD {

@@ -129,7 +129,8 @@ impl Lma {
             }
         };
         let again = Retransmission::new(now, Backoff::NOTIFICATION);
-        let open = Notification { sequence, session, says, again, to, options };
+        let node = node.clone();
+        let open = Notification { node, sequence, session, says, again, to, options };
         self.notify_once(&open, UpdateNotificationFlags::ACKNOWLEDGE);
         self.notifications.insert(sequence, open);
         true
@@ -139,10 +140,9 @@ impl Lma {
         let notification_reason = NotificationReason::FLOW_MOBILITY;
         let sequence = open.sequence;
         let body = UpdateNotification { sequence, notification_reason, flags };
-        let node = self.sessions.get(&open.session).map(|at| at.value.node.clone());
         let (ends, options) = (self.ends_to(open.to), open.options.clone());
         let message = datagram(Body::UpdateNotification(body), options, ends, &Profile::STRICT);
-        self.send_about(node.as_ref(), message);
+        self.send_about(Some(&open.node), message);
     }
 
     /// Handles the acknowledgement of a notification.

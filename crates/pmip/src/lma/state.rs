@@ -241,6 +241,8 @@ pub(super) struct Elsewhere {
 /// An unacknowledged notification.
 #[derive(Clone, Debug)]
 pub(super) struct Notification {
+    /// The host that it is about.
+    pub(super) node: NodeId,
     pub(super) sequence: u16,
     pub(super) session: u32,
     pub(super) says: Elsewhere,
