@@ -70,10 +70,10 @@ fn late_packets_of_a_host_that_has_moved_on_do_not_take_it_back() {
     };
     let mut domain = moved();
     domain.at_mag(0, heard());
-    domain.run(s(4.0));
+    domain.run(s(4.5));
     assert_eq!(domain.mags[0].stations().count(), 0, "heard within 3 s");
     domain.at_mag(0, heard());
-    domain.run(s(5.0));
+    domain.run(s(5.5));
     assert_eq!(domain.mags[0].stations().count(), 1, "heard 3 s later: it is back");
     // A link that comes up brings the hosts that are heard on it.
     let mut domain = moved();
