@@ -97,6 +97,7 @@ impl Role for Lma {
             }
             LmaWish::Release(_)
             | LmaWish::Refuse(_)
+            | LmaWish::Inspect(_)
             | LmaWish::Decide(_)
             | LmaWish::Went { .. }
             | LmaWish::Ended(_)

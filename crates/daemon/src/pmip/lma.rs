@@ -194,8 +194,6 @@ pub struct Daemon {
     reporting: Option<Reporting>,
     /// The links that hosts are about to leave.
     leaving: Leaving,
-    /// The flow at which the last idle check ended.
-    looked_at: Option<FlowKey>,
     /// Rates of flows, for decision entities.
     rates: Rates,
     began: Time,
@@ -206,38 +204,26 @@ pub struct Daemon {
 /// IEEE 802.21 functions have reported events, or a timer of the listener is due.
 pub struct LinksTold;
 
-/// Flows checked for idleness per second.
-const LOOKS: usize = 4_096;
 /// Most bindings, tunnels and flows in the status.
 const SHOWN: usize = 1_000;
 /// Most handovers in the status.
 const HANDOVERS: usize = 100;
 
 impl Daemon {
-    /// Ends flows that have been idle for too long.
-    fn end_idle(&mut self) -> anyhow::Result<()> {
-        let (now, idle) = (monotonic(), self.settings.flow_idle);
+    /// Reads when flows last carried a packet, and reports the rates of active ones.
+    fn inspect(&mut self, flows: &[FlowKey]) -> anyhow::Result<()> {
+        let now = monotonic();
+        let (mut last_sent, mut active) = (Vec::new(), Vec::new());
         let lma = self.core.end.sockets.machine.machine();
-        let (mut ended, mut last) = (Vec::new(), None);
-        let mut carry = Vec::new();
-        for (key, flow) in lma.flows_after(self.looked_at.as_ref()).take(LOOKS) {
+        for (key, flow) in flows.iter().filter_map(|key| Some((key, lma.flow(key)?))) {
             let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
             if self.decisions.is_some() && self.rates.look(now, *key, flow.since, &carried) {
-                carry.push(*key);
+                active.push(*key);
             }
-            let heard = carried.last_sent.unwrap_or(flow.since).max(flow.since);
-            if now.since(heard) >= idle {
-                ended.push(*key);
-            }
-            last = Some(*key);
+            last_sent.push((*key, carried.last_sent));
         }
-        self.looked_at = last;
-        carry.iter().for_each(|key| self.tell_of_rate(key));
-        if ended.is_empty() {
-            Ok(())
-        } else {
-            self.feed(NodeInput::Own(LmaInput::FlowsEnded(ended)))
-        }
+        active.iter().for_each(|key| self.tell_of_rate(key));
+        self.feed(NodeInput::Own(LmaInput::LastSent(last_sent)))
     }
 
     /// How often the machine has refused something for this reason.
@@ -322,7 +308,7 @@ impl Role for Daemon {
         let core = Core::new(end, ledger).keeping(kept);
         let listen = |path: &PathBuf| Decisions::listen(path, happens);
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
-        let (looked_at, began, handovers) = (None, monotonic(), VecDeque::new());
+        let (began, handovers) = (monotonic(), VecDeque::new());
         let reporting = settings.wants_quality().then(Reporting::default);
         let mih = settings.mih.take().map(|mut mih| {
             mih.interests.extend(reporting.is_some().then(Reporting::interest));
@@ -339,7 +325,6 @@ impl Role for Daemon {
             listener,
             reporting,
             leaving: Leaving::default(),
-            looked_at,
             rates: Rates::default(),
             began,
             handovers,
@@ -366,6 +351,7 @@ impl Role for Daemon {
                 self.tell_of_flow(&key, false);
             }
             LmaWish::Refuse(key) => self.core.end.refuse(&key),
+            LmaWish::Inspect(flows) => return self.inspect(&flows),
             LmaWish::Decide(key) => self.tell_of_flow(&key, true),
             LmaWish::Went { key, asked } => self.tell_of_flow(&key, asked),
             LmaWish::Ended(key) => self.tell_of_end(&key),
@@ -385,7 +371,6 @@ impl Role for Daemon {
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
         self.listener.iter_mut().for_each(Listener::find_hosts);
-        self.end_idle()?;
         self.tell_quality();
         for stray in self.strays.turn() {
             self.core.end.on_event(Came::Datagram(stray));
