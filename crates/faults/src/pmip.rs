@@ -325,11 +325,11 @@ impl Domain {
     }
 
     fn lma(&self) -> &Lma {
-        &self.stage.agent::<Anchor>(self.lma).engine().0
+        self.stage.agent::<Anchor>(self.lma).engine().0.machine()
     }
 
     fn mag(&self, gateway: usize) -> &Mag {
-        &self.stage.agent::<Gateway>(self.mags[gateway]).engine().0
+        self.stage.agent::<Gateway>(self.mags[gateway]).engine().0.machine()
     }
 
     fn at_mag(&mut self, gateway: usize, input: MagInput) {

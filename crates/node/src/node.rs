@@ -1,13 +1,17 @@
-//! A role's machine with its RADIUS client. The client's datagrams are UDP datagrams to and from [`RADIUS_PORT`].
+//! A role's machine with its RADIUS client and its IEEE 802.21 function. The client's datagrams are UDP datagrams to and
+//! from [`RADIUS_PORT`].
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
 
 use segue_aaa::{Aaa, AaaConfig, AaaInput, AaaReport, AaaWish, Verdict, Volume};
 use segue_clock::{Deadline, Machine, Time, earlier};
 use segue_ip::{Input, Output, Prefix};
+use segue_mih::{Mihf, MihfConfig, Report as MihReport};
+use segue_pmip::LinkLayer;
 
+use crate::links::{Heard, Links, Listener};
 use crate::{RADIUS_PORT, Role};
 
 const UDP: u8 = 17;
@@ -24,6 +28,23 @@ pub enum NodeInput<I> {
         /// Its traffic so far.
         volume: Volume,
     },
+    /// Which station is at each interface, from a driver whose interfaces have one station each.
+    Present(BTreeMap<u32, LinkLayer>),
+    /// The node stops: its function deregisters.
+    Leave,
+}
+
+impl<I> NodeInput<I> {
+    /// An input of the role's machine as one of its node.
+    pub fn of_role<P>(input: Input<I, P>) -> Input<NodeInput<I>, P> {
+        match input {
+            Input::Interfaces(all) => Input::Interfaces(all),
+            Input::Link(event) => Input::Link(event),
+            Input::Datagram(came) => Input::Datagram(came),
+            Input::Record(record) => Input::Record(record),
+            Input::Own(own) => Input::Own(NodeInput::Own(own)),
+        }
+    }
 }
 
 /// A request of a node to its driver.
@@ -49,6 +70,8 @@ pub enum NodeReport<R> {
     Role(R),
     /// From the RADIUS client.
     Radius(AaaReport),
+    /// From the IEEE 802.21 function.
+    Mih(MihReport),
 }
 
 impl<R: fmt::Display> fmt::Display for NodeReport<R> {
@@ -56,14 +79,16 @@ impl<R: fmt::Display> fmt::Display for NodeReport<R> {
         match self {
             NodeReport::Role(report) => report.fmt(f),
             NodeReport::Radius(report) => report.fmt(f),
+            NodeReport::Mih(report) => report.fmt(f),
         }
     }
 }
 
-/// A role's machine, with a client if RADIUS servers know its hosts.
+/// A role's machine, with a client if RADIUS servers know its hosts, and a function if it uses events of links.
 pub struct Node<R: Role> {
     machine: R,
     client: Option<Aaa<R::Key>>,
+    listener: Option<Listener<R::Links>>,
     out: VecDeque<<Node<R> as Machine>::Output>,
 }
 
@@ -71,7 +96,14 @@ impl<R: Role> Node<R> {
     /// A node around a machine; `radius` configures the client.
     #[must_use]
     pub fn new(machine: R, radius: Option<AaaConfig>) -> Node<R> {
-        Node { machine, client: radius.map(Aaa::new), out: VecDeque::new() }
+        let client = radius.map(Aaa::new);
+        Node { machine, client, listener: None, out: VecDeque::new() }
+    }
+
+    /// The same with a function that receives events of links.
+    #[must_use]
+    pub fn listening(self, config: MihfConfig, links: R::Links) -> Node<R> {
+        Node { listener: Some(Listener::new(config, links)), ..self }
     }
 
     /// The role's machine.
@@ -86,10 +118,27 @@ impl<R: Role> Node<R> {
         self.client.as_ref()
     }
 
-    /// Passes requests and verdicts between the machine and the client until neither has any left.
+    /// The function, and what the role knows of its links.
+    pub(crate) fn listener(&self) -> Option<(&Mihf, &R::Links)> {
+        self.listener.as_ref().map(|listener| (&listener.mihf, &listener.links))
+    }
+
+    /// Passes events, requests and verdicts between the parts until none has any left.
     fn settle(&mut self, now: Time) {
         let (mut requests, mut verdicts) = (VecDeque::new(), VecDeque::new());
         loop {
+            while let Some(heard) = self.listener.as_mut().and_then(|own| own.poll(now)) {
+                match heard {
+                    Heard::Send(datagram) => self.out.push_back(Output::Send(datagram, None)),
+                    Heard::Report(report) => {
+                        self.out.push_back(Output::Report(NodeReport::Mih(report)));
+                    }
+                    Heard::Own(own) => {
+                        self.machine.handle(now, Input::Own(own));
+                        self.drain_machine(&mut requests);
+                    }
+                }
+            }
             self.drain_machine(&mut requests);
             self.drain_client(&mut verdicts);
             if let (Some(client), Some(request)) = (&mut self.client, requests.pop_front()) {
@@ -145,7 +194,29 @@ impl<R: Role> Machine for Node<R> {
     type Output = Output<NodeWish<R::Wish>, NodeReport<R::Report>, R::Record>;
 
     fn handle(&mut self, now: Time, input: Self::Input) {
+        if let Some(listener) = &mut self.listener {
+            listener.wake(now);
+            match &input {
+                Input::Interfaces(all) => listener.links.on_interfaces(all),
+                Input::Link(event) => listener.links.on_link(now, event),
+                Input::Datagram(came) if listener.is_for(came) => {
+                    listener.receive(now, came);
+                    return self.settle(now);
+                }
+                _ => {}
+            }
+        }
         match input {
+            Input::Own(NodeInput::Present(present)) => {
+                if let Some(listener) = &mut self.listener {
+                    listener.links.on_present(present);
+                }
+            }
+            Input::Own(NodeInput::Leave) => {
+                if let Some(listener) = &mut self.listener {
+                    listener.leave(now);
+                }
+            }
             Input::Datagram(came) if came.protocol == UDP && came.to.1 == RADIUS_PORT => {
                 if let Some(client) = &mut self.client {
                     client.handle(now, Input::Datagram(came));
@@ -175,6 +246,9 @@ impl<R: Role> Machine for Node<R> {
         if let Some(client) = &mut self.client {
             client.tick(now);
         }
+        if let Some(listener) = &mut self.listener {
+            listener.tick(now);
+        }
         self.settle(now);
     }
 
@@ -183,6 +257,8 @@ impl<R: Role> Machine for Node<R> {
     }
 
     fn deadline(&self) -> Deadline {
-        earlier(self.machine.deadline(), self.client.as_ref().and_then(Machine::deadline))
+        let client = self.client.as_ref().and_then(Machine::deadline);
+        let listener = self.listener.as_ref().and_then(Listener::deadline);
+        earlier(earlier(self.machine.deadline(), client), listener)
     }
 }

@@ -15,9 +15,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Display;
 
+use segue_clock::Machine as _;
 use segue_clock::{DayClock, Time, UnixTime};
-use segue_ip::{Input, Interface};
+use segue_ip::{Input, Interface, Output};
 use segue_mih::{MihfConfig, Reporting};
+use segue_node::{AnchorLinks, GatewayLinks, Node, NodeReport, NodeWish};
 use segue_pmip::{
     Cause, FIXED_LINK_LOCAL, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, MOBILITY,
     Mag, MagConfig, MagInput, MagRecord, Refused, Report, Schedule, SessionState, StoredLease,
@@ -26,7 +28,7 @@ use segue_pmip::{
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Message;
 
-use crate::mih::{Ear, seen_as};
+use crate::mih::{Sources, seen_as};
 use crate::net::{Adapter, CellId, Hop, Rule};
 use crate::packet::UDP;
 use crate::role::{Engine, Role, RoleAgent, Start, packet_of};
@@ -51,6 +53,35 @@ pub fn no_clock() -> DayClock {
     DayClock::new(Time::ZERO, DAY)
 }
 
+/// The source addresses of a role's function.
+fn sources(config: Option<&MihfConfig>) -> Option<Sources> {
+    config.map(|config| Sources::of_port(config.port))
+}
+
+/// The next output of a node that concerns its role.
+fn of_role<R: segue_node::Role>(
+    node: &mut Node<R>,
+    sources: Option<&Sources>,
+    io: &Io<'_>,
+) -> Option<Output<R::Wish, R::Report, R::Record>> {
+    loop {
+        return Some(match node.poll()? {
+            Output::Send(mut datagram, after) => {
+                sources.iter().for_each(|sources| sources.choose(io, &mut datagram));
+                Output::Send(datagram, after)
+            }
+            Output::Forward(part) => Output::Forward(part),
+            Output::Withdraw(part) => Output::Withdraw(part),
+            Output::Persist(record) => Output::Persist(record),
+            Output::Own(NodeWish::Own(wish)) => Output::Own(wish),
+            Output::Report(NodeReport::Role(report)) => Output::Report(report),
+            // Simulated roles have no RADIUS servers, and do not report what happens to their function.
+            Output::Own(NodeWish::Count { .. })
+            | Output::Report(NodeReport::Radius(_) | NodeReport::Mih(_)) => continue,
+        });
+    }
+}
+
 /// A lease from before the run: an anchor assigns the same prefix to this host again.
 #[must_use]
 pub fn known_lease(prefix: segue_ip::Prefix, node: segue_pmip::NodeId, mac: [u8; 6]) -> LmaRecord {
@@ -66,7 +97,7 @@ pub fn add_lma(
     agent: RoleAgent<LmaRole>,
     transit: impl Fn(NodeId) -> bool,
 ) -> AgentId {
-    let pool = agent.engine().0.config().pool.network();
+    let pool = agent.engine().0.machine().config().pool.network();
     let mut ports = Vec::from([(MOBILITY, 0)]);
     ports.extend(agent.role().ear.as_ref().map(|ear| (UDP, ear.port)));
     let id = network.add_agent(node, name, &ports, Box::new(agent));
@@ -124,16 +155,14 @@ impl Role for LmaRole {
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        let anchor = Anchor::new(machine);
-        match &self.ear {
-            Some(config) => {
-                let reports = self.config.schedule == Schedule::Quality;
-                let mut config = config.clone();
-                config.interests.extend(reports.then(Reporting::interest));
-                anchor.hearing(start.now, Ear::new(&config, start), reports)
-            }
-            None => anchor,
+        let mut node = Node::new(machine, None);
+        if let Some(config) = &self.ear {
+            let quality = self.config.schedule == Schedule::Quality;
+            let mut config = MihfConfig { seed: start.rng().next_u64(), ..config.clone() };
+            config.interests.extend(quality.then(Reporting::interest));
+            node = node.listening(config, AnchorLinks::new(quality));
         }
+        Anchor::new(node, sources(self.ear.as_ref()))
     }
 
     fn order(agent: &mut RoleAgent<LmaRole>, io: &mut Io<'_>, order: LmaInput) {
@@ -160,7 +189,7 @@ impl Role for LmaRole {
     }
 
     fn results(agent: &RoleAgent<LmaRole>, name: &str, results: &mut Results) {
-        let lma = &agent.engine().0;
+        let lma = agent.engine().0.machine();
         results.int(format!("{name}.bindings"), lma.sessions().count() as u64);
         results.int(format!("{name}.flows"), lma.flows().count() as u64);
         results.int(format!("{name}.flows_nowhere"), agent.engine().refused());
@@ -258,11 +287,13 @@ impl Role for MagRole {
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        let gateway = Gateway::new(machine, self.watched);
-        match &self.ear {
-            Some(config) => gateway.hearing(Ear::new(config, start), self.told.clone()),
-            None => gateway,
+        let mut node = Node::new(machine, None);
+        if let Some(config) = &self.ear {
+            let config = MihfConfig { seed: start.rng().next_u64(), ..config.clone() };
+            node = node.listening(config, GatewayLinks::new(self.told.clone()));
         }
+        let told = self.told.keys().cloned().collect();
+        Gateway::new(node, self.watched, told, sources(self.ear.as_ref()))
     }
 
     fn order(agent: &mut RoleAgent<MagRole>, io: &mut Io<'_>, order: MagInput) {
@@ -285,7 +316,8 @@ impl Role for MagRole {
             }
             // Hosts that orders reported answer a solicitation at once.
             Wish::Ask { interface } => {
-                let here: Vec<LinkLayer> = engine.0.served_at(interface).cloned().collect();
+                let here: Vec<LinkLayer> =
+                    engine.0.machine().served_at(interface).cloned().collect();
                 for station in here {
                     let own = MagInput::Attached { interface, station, link_local: None };
                     engine.handle(io.now, Input::Own(own));
@@ -318,7 +350,7 @@ impl Role for MagRole {
     }
 
     fn results(agent: &RoleAgent<MagRole>, name: &str, results: &mut Results) {
-        let mag = &agent.engine().0;
+        let mag = agent.engine().0.machine();
         let served = mag.stations().filter(|(.., at)| at.state.is_served());
         results.int(format!("{name}.hosts"), served.count() as u64);
         let is_new = |report: &&Report| matches!(report, Report::Registered { .. });

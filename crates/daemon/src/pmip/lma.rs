@@ -5,6 +5,7 @@ mod flow;
 mod rates;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -14,15 +15,10 @@ use segue_datapath::relay::{Counter, Counts};
 use segue_ip::{FlowKey, Form, Forward, Input, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
-use segue_linux::raw::RawSocket;
-use segue_mih::{Foretold, Leaving, Reporting, What};
-use segue_node::{Node, NodeInput, NodeWish};
-use segue_pmip::{
-    LinkLayer, LinkQuality, Lma, LmaInput, LmaRecord, LmaWish, PeerAddress, Refusal, Report,
-    SessionState,
-};
+use segue_mih::Reporting;
+use segue_node::{AnchorLinks, Node, NodeInput, NodeWish};
+use segue_pmip::{Lma, LmaInput, LmaRecord, LmaWish, PeerAddress, Refusal, Report, SessionState};
 use segue_probe::metrics::{Page, names};
-use segue_wire::mih::identity::LinkAddress;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -34,8 +30,7 @@ use super::decision::{Decisions, Happened, Told};
 use super::quality::{LinkStatus, QualityStatus};
 use super::strays::Strays;
 use super::{
-    About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
-    today,
+    About, PORTS, Uses, day_clock, function, open, records, refused, seconds_left, stored, today,
 };
 use crate::clamp::Clamp;
 use crate::control::{self, Response, Status, Vocabulary};
@@ -44,12 +39,10 @@ use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::lacks;
 use crate::ledger::{Entry, Ledger, StoreTable};
-use crate::mih::listener::Listener;
 use crate::relayed::{self, Below, Came, OfFlows, Relayed};
 use crate::routing::LAST_METRIC;
 use crate::run::{self, Core, Role};
 pub use crate::settings::Lma as Settings;
-use crate::sockets::Sockets;
 
 const BINDINGS: StoreTable = StoreTable { name: "bindings", of: "binding" };
 
@@ -188,21 +181,12 @@ pub struct Daemon {
     strays: Strays,
     forwarding: Forwarding,
     decisions: Option<Decisions>,
-    /// Receives the IEEE 802.21 events of hosts that are about to leave.
-    listener: Option<Listener>,
-    /// Subscribes to link reports, if the quality of links is used.
-    reporting: Option<Reporting>,
-    /// The links that hosts are about to leave.
-    leaving: Leaving,
     /// Rates of flows, for decision entities.
     rates: Rates,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
     _clamp: Clamp,
 }
-
-/// IEEE 802.21 functions have reported events, or a timer of the listener is due.
-pub struct LinksTold;
 
 /// Most bindings, tunnels and flows in the status.
 const SHOWN: usize = 1_000;
@@ -254,7 +238,7 @@ impl Role for Daemon {
     type Engine = Relayed<Node<Lma>>;
     type Words = Words;
     type Signalling = Happened;
-    type Chore = LinksTold;
+    type Chore = Infallible;
 
     fn common(settings: &Settings) -> run::Settings {
         settings.common.clone()
@@ -276,16 +260,18 @@ impl Role for Daemon {
             }
         }
         let ledger = Ledger::start(store, BINDINGS)?;
-        let machine = aaa::node(machine, settings.radius.as_ref())?;
-        let ports = aaa::ports(settings.radius.as_ref());
-        let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
-        sockets.ignore_hosts();
-        sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
+        let mut node = aaa::node(machine, settings.radius.as_ref())?;
+        let quality = settings.wants_quality();
+        if let Some(config) = &mut settings.mih {
+            config.interests.extend(quality.then(Reporting::interest));
+            node = node.listening(function(config.clone()), AnchorLinks::new(quality));
+        }
+        let uses = Uses { radius: settings.radius.as_ref(), mih: settings.mih.as_ref() };
         let own = [settings.machine.address].into_iter();
         let own = own.chain(settings.machine.address_v4.map(IpAddr::from));
-        over_v4(&mut sockets, &mut arrivals, own)?;
+        let (sockets, mut arrivals) = uses.open(node, own)?;
         let gateways = settings.machine.gateways.iter().map(|gateway| gateway.prefix);
-        know(&mut arrivals, gateways, settings.radius.as_ref());
+        arrivals.know(uses.known(gateways));
         let counts = aaa::counts(settings.radius.as_ref(), Counts::BehindTunnels);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
         let counter = relay.counter();
@@ -309,12 +295,6 @@ impl Role for Daemon {
         let listen = |path: &PathBuf| Decisions::listen(path, happens);
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
         let (began, handovers) = (monotonic(), VecDeque::new());
-        let reporting = settings.wants_quality().then(Reporting::default);
-        let mih = settings.mih.take().map(|mut mih| {
-            mih.interests.extend(reporting.is_some().then(Reporting::interest));
-            mih
-        });
-        let listener = mih.map(Listener::start).transpose()?;
         let daemon = Daemon {
             settings,
             core,
@@ -322,9 +302,6 @@ impl Role for Daemon {
             strays: Strays::open()?,
             forwarding,
             decisions,
-            listener,
-            reporting,
-            leaving: Leaving::default(),
             rates: Rates::default(),
             began,
             handovers,
@@ -355,6 +332,7 @@ impl Role for Daemon {
             LmaWish::Decide(key) => self.tell_of_flow(&key, true),
             LmaWish::Went { key, asked } => self.tell_of_flow(&key, asked),
             LmaWish::Ended(key) => self.tell_of_end(&key),
+            LmaWish::Link(link_layer) => self.tell_of_link(&link_layer),
             LmaWish::Interface { node, link_layer, now } => {
                 self.tell_of_interface(&node, &link_layer, now);
             }
@@ -370,57 +348,12 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
-        self.listener.iter_mut().for_each(Listener::find_hosts);
         self.tell_quality();
         for stray in self.strays.turn() {
             self.core.end.on_event(Came::Datagram(stray));
             self.follow(())?;
         }
         self.feed(NodeInput::Own(LmaInput::TimeOfDay(today())))
-    }
-
-    async fn chore(&mut self) -> LinksTold {
-        Listener::wait(self.listener.as_mut()).await;
-        LinksTold
-    }
-
-    /// Takes the reports of links and of hosts that are about to leave.
-    fn on_chore(&mut self, LinksTold: LinksTold) -> anyhow::Result<()> {
-        let Some(listener) = &mut self.listener else { return Ok(()) };
-        let events = listener.turn();
-        if let Some(reporting) = &mut self.reporting {
-            let orders = reporting.turn(monotonic(), listener.machine());
-            orders.into_iter().for_each(|order| listener.order(order));
-        }
-        for event in events {
-            let Some(listener) = &self.listener else { break };
-            if let What::Parameters(reports) = &event.what {
-                let mac = event.station.as_ref().and_then(LinkAddress::as_mac);
-                let told = mac.map(LinkLayer::mac).zip(LinkQuality::reported(reports));
-                let Some((link_layer, quality)) = told else { continue };
-                if listener.machine().is_newest(&event) {
-                    self.feed(NodeInput::Own(LmaInput::Link {
-                        link_layer: link_layer.clone(),
-                        quality,
-                    }))?;
-                    self.tell_of_link(&link_layer);
-                }
-                continue;
-            }
-            let input = match self.leaving.follow(listener.machine(), event) {
-                Some(Foretold::GoingDown { station, within }) => {
-                    let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { continue };
-                    LmaInput::GoingDown { link_layer, within }
-                }
-                Some(Foretold::Stays { station }) => {
-                    let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { continue };
-                    LmaInput::Stays { link_layer }
-                }
-                None => continue,
-            };
-            self.feed(NodeInput::Own(input))?;
-        }
-        Ok(())
     }
 
     fn on_report(&mut self, news: &News) -> anyhow::Result<()> {
@@ -471,7 +404,6 @@ impl Role for Daemon {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
-        self.listener.iter_mut().for_each(Listener::find_hosts);
         let Core { end, trouble, .. } = &mut self.core;
         let over = end.attach(all, &self.settings.common.interfaces, |_| false, trouble);
         self.feed(Input::Interfaces(over.iter().map(|device| device.interface.clone()).collect()))
@@ -493,8 +425,11 @@ impl Role for Daemon {
         Ok(Response::Done(format!("the bindings of {mn_id} are being revoked")))
     }
 
-    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> LmaStatus {
-        self.listener.iter_mut().for_each(|listener| add(drops, listener.drops()));
+    async fn stop(mut self) -> anyhow::Result<()> {
+        self.feed(NodeInput::Leave)
+    }
+
+    fn status(&mut self, _: &mut BTreeMap<String, u64>) -> LmaStatus {
         let end = &self.core.end;
         let (lma, now) = (end.sockets.machine.machine(), monotonic());
         let binding = |(_, gateway, until, session): (_, _, Time, &segue_pmip::Session)| {
