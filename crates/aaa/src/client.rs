@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use segue_clock::{DayClock, Deadline, Machine, Time, Timers, earlier};
 use segue_ip::{Input, Output};
@@ -73,6 +74,9 @@ pub struct Aaa<K> {
     /// Stop records that no server acknowledged.
     untold: u64,
     greeted: bool,
+    /// No server has acknowledged the Accounting-On yet. Records wait until one has, or all are silent: the server ends
+    /// the sessions that it knows when an Accounting-On arrives, even a late one.
+    greeting: bool,
     out: VecDeque<AaaOutput<K>>,
 }
 
@@ -93,6 +97,7 @@ impl<K: Ord + Clone> Aaa<K> {
             too_many: 0,
             untold: 0,
             greeted: false,
+            greeting: false,
             out: VecDeque::new(),
             config,
         }
@@ -327,6 +332,9 @@ impl<K: Ord + Clone> Aaa<K> {
             }
             return;
         }
+        if self.greeting {
+            return;
+        }
         if session.is_done() {
             self.sessions.remove(&number);
             return;
@@ -397,7 +405,11 @@ impl<K: Ord + Clone> Aaa<K> {
             match tag {
                 Purpose::Ask(key) => self.asked(now, key, answer),
                 Purpose::Account(number) => self.accounted(now, number, answer.is_some()),
-                Purpose::On => {}
+                Purpose::On => {
+                    self.greeting = false;
+                    let waiting: Vec<u64> = self.sessions.keys().copied().collect();
+                    waiting.into_iter().for_each(|number| self.account(now, number));
+                }
             }
         }
         self.out
@@ -414,7 +426,8 @@ impl<K: Ord + Clone> Aaa<K> {
         let at = self.config.clock.at(now);
         let attributes = request::accounting_on(&self.config, &name, at);
         let (service, password, tag) = (Service::Accounting, None, Purpose::On);
-        self.exchanges.start(now, Question { service, attributes, password, tag });
+        let question = Question { service, attributes, password, tag };
+        self.greeting = self.exchanges.start(now, question).is_some();
     }
 }
 

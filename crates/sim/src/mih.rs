@@ -80,17 +80,17 @@ pub struct MihfEngine {
     sources: Sources,
 }
 
-/// Source addresses for the messages of a function: the addresses of its node by interface. A message without a source
-/// address is sent from the first one that can reach its destination.
+/// Source addresses for messages over UDP: the addresses of the node by interface. A message without a source address is
+/// sent from the first one that can reach its destination; a function's answer over the interface with its address.
 pub(crate) struct Sources {
-    /// The function's port.
-    port: u16,
+    /// The function's port, if there is one.
+    port: Option<u16>,
     own: Vec<(u32, IpAddr)>,
 }
 
 impl Sources {
     /// Before the interfaces are known.
-    pub(crate) fn of_port(port: u16) -> Sources {
+    pub(crate) fn of_port(port: Option<u16>) -> Sources {
         Sources { port, own: Vec::new() }
     }
 
@@ -103,12 +103,13 @@ impl Sources {
         self.own = all.iter().flat_map(of).collect();
     }
 
-    /// Chooses the interface and the source address of a message, if the function sends it.
+    /// Chooses the interface and the source address of a message.
     pub(crate) fn choose(&self, io: &Io<'_>, datagram: &mut Datagram) {
-        if datagram.protocol != UDP || datagram.from.1 != self.port {
+        let (from, to) = (datagram.from.0, datagram.to.0);
+        let is_own = from.is_unspecified() || Some(datagram.from.1) == self.port;
+        if datagram.protocol != UDP || !is_own {
             return;
         }
-        let (from, to) = (datagram.from.0, datagram.to.0);
         let fits =
             |(_, own): &&(u32, IpAddr)| *own == from || from.is_unspecified() && reaches(*own, to);
         if let Some((index, own)) = self.own.iter().find(fits) {
@@ -209,7 +210,7 @@ impl Watch {
 
 impl MihfEngine {
     fn new(config: MihfConfig, watch: Watch) -> MihfEngine {
-        let sources = Sources::of_port(config.port);
+        let sources = Sources::of_port(Some(config.port));
         MihfEngine { pure: Pure(Mihf::new(config)), watch, sources }
     }
 

@@ -15,11 +15,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Display;
 
-use segue_clock::Machine as _;
-use segue_clock::{DayClock, Time, UnixTime};
-use segue_ip::{Input, Interface, Output};
+use segue_aaa::{AaaConfig, Volume};
+use segue_clock::{DayClock, Machine, Time, UnixTime};
+use segue_ip::{Input, Interface, Output, Prefix};
 use segue_mih::{MihfConfig, Reporting};
-use segue_node::{AnchorLinks, GatewayLinks, Node, NodeReport, NodeWish};
+use segue_node::{AnchorLinks, GatewayLinks, Node, NodeInput, NodeReport, NodeWish, RADIUS_PORT};
 use segue_pmip::{
     Cause, FIXED_LINK_LOCAL, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, MOBILITY,
     Mag, MagConfig, MagInput, MagRecord, Refused, Report, Schedule, SessionState, StoredLease,
@@ -53,21 +53,53 @@ pub fn no_clock() -> DayClock {
     DayClock::new(Time::ZERO, DAY)
 }
 
-/// The source addresses of a role's function.
-fn sources(config: Option<&MihfConfig>) -> Option<Sources> {
-    config.map(|config| Sources::of_port(config.port))
+/// The protocols that a role uses beside its own. Each start sets seeds and clocks.
+#[derive(Clone, Debug, Default)]
+pub struct Uses {
+    /// The IEEE 802.21 function, if it receives events of links.
+    pub mih: Option<MihfConfig>,
+    /// The RADIUS client, if servers know its hosts.
+    pub radius: Option<AaaConfig>,
+}
+
+impl Uses {
+    /// The ports that the agent receives, with `own` ones of the role.
+    fn ports(&self, own: &[(u8, u16)]) -> Vec<(u8, u16)> {
+        let mih = self.mih.as_ref().map(|config| (UDP, config.port));
+        let radius = self.radius.as_ref().map(|_| (UDP, RADIUS_PORT));
+        own.iter().copied().chain(mih).chain(radius).collect()
+    }
+
+    /// A node around a machine that starts.
+    fn node<R: segue_node::Role>(&self, start: &Start, machine: R) -> Node<R> {
+        let radius = self.radius.clone().map(|config| {
+            let (seed, clock) = (start.random(), clock(start));
+            AaaConfig { side: R::SIDE, seed, clock, ..config }
+        });
+        Node::new(machine, radius)
+    }
+
+    /// The function of a start.
+    fn function(&self, start: &Start) -> Option<MihfConfig> {
+        let seed = start.rng().next_u64();
+        self.mih.clone().map(|config| MihfConfig { seed, ..config })
+    }
+
+    fn sources(&self) -> Sources {
+        Sources::of_port(self.mih.as_ref().map(|config| config.port))
+    }
 }
 
 /// The next output of a node that concerns its role.
 fn of_role<R: segue_node::Role>(
     node: &mut Node<R>,
-    sources: Option<&Sources>,
-    io: &Io<'_>,
+    sources: &Sources,
+    io: &mut Io<'_>,
 ) -> Option<Output<R::Wish, R::Report, R::Record>> {
     loop {
         return Some(match node.poll()? {
             Output::Send(mut datagram, after) => {
-                sources.iter().for_each(|sources| sources.choose(io, &mut datagram));
+                sources.choose(io, &mut datagram);
                 Output::Send(datagram, after)
             }
             Output::Forward(part) => Output::Forward(part),
@@ -75,16 +107,36 @@ fn of_role<R: segue_node::Role>(
             Output::Persist(record) => Output::Persist(record),
             Output::Own(NodeWish::Own(wish)) => Output::Own(wish),
             Output::Report(NodeReport::Role(report)) => Output::Report(report),
-            // Simulated roles have no RADIUS servers, and do not report what happens to their function.
-            Output::Own(NodeWish::Count { .. })
-            | Output::Report(NodeReport::Radius(_) | NodeReport::Mih(_)) => continue,
+            Output::Own(NodeWish::Count { session, prefixes, last }) => {
+                let volume = volume(io, &prefixes, last);
+                node.handle(io.now, Input::Own(NodeInput::Counted { session, volume }));
+                continue;
+            }
+            Output::Report(report) => {
+                io.log(|| report.to_string());
+                continue;
+            }
         });
     }
 }
 
+/// Traffic of prefixes since counting began; counting ends if this is the `last` reading.
+fn volume(io: &mut Io<'_>, prefixes: &[Prefix], last: bool) -> Volume {
+    let mut volume = Volume::default();
+    for prefix in prefixes {
+        let count = io.node.relay().map(|relay| relay.counted(prefix)).unwrap_or_default();
+        volume.input_packets += count.from[0];
+        volume.input_octets += count.from[1];
+        volume.output_packets += count.to[0];
+        volume.output_octets += count.to[1];
+        io.count(*prefix, !last);
+    }
+    volume
+}
+
 /// A lease from before the run: an anchor assigns the same prefix to this host again.
 #[must_use]
-pub fn known_lease(prefix: segue_ip::Prefix, node: segue_pmip::NodeId, mac: [u8; 6]) -> LmaRecord {
+pub fn known_lease(prefix: Prefix, node: segue_pmip::NodeId, mac: [u8; 6]) -> LmaRecord {
     let rests = Some(UnixTime::from_secs(u32::MAX.into()));
     LmaRecord::Lease(prefix, Some(StoredLease { node, link_layer: LinkLayer::mac(mac), rests }))
 }
@@ -98,8 +150,7 @@ pub fn add_lma(
     transit: impl Fn(NodeId) -> bool,
 ) -> AgentId {
     let pool = agent.engine().0.machine().config().pool.network();
-    let mut ports = Vec::from([(MOBILITY, 0)]);
-    ports.extend(agent.role().ear.as_ref().map(|ear| (UDP, ear.port)));
+    let ports = agent.role().uses.ports(&[(MOBILITY, 0)]);
     let id = network.add_agent(node, name, &ports, Box::new(agent));
     network.route_prefix(pool, node, &transit);
     // Packets for the prefixes that no tunnel takes go to the agent.
@@ -115,8 +166,7 @@ pub fn add_mag(
     name: impl Into<String>,
     agent: RoleAgent<MagRole>,
 ) -> AgentId {
-    let mut ports = Vec::from([(MOBILITY, 0), (ICMPV6, 0)]);
-    ports.extend(agent.role().ear.as_ref().map(|ear| (UDP, ear.port)));
+    let ports = agent.role().uses.ports(&[(MOBILITY, 0), (ICMPV6, 0)]);
     network.add_agent(node, name, &ports, Box::new(agent))
 }
 
@@ -124,17 +174,17 @@ pub fn add_mag(
 pub struct LmaRole {
     /// Machine settings, except those set at each start.
     pub config: LmaConfig,
-    /// Settings of its IEEE 802.21 function, if it receives link events. Each start sets the seed.
-    pub ear: Option<MihfConfig>,
+    /// The protocols that it uses.
+    pub uses: Uses,
     /// The anchor's recent wishes, oldest first, at most [`WISHES`].
     wishes: VecDeque<LmaWish>,
 }
 
 impl LmaRole {
-    /// An anchor without a function.
+    /// An anchor that uses no other protocols.
     #[must_use]
     pub fn new(config: LmaConfig) -> LmaRole {
-        LmaRole { config, ear: None, wishes: VecDeque::new() }
+        LmaRole { config, uses: Uses::default(), wishes: VecDeque::new() }
     }
 
     /// The anchor's recent wishes since its last start, oldest first.
@@ -155,14 +205,13 @@ impl Role for LmaRole {
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        let mut node = Node::new(machine, None);
-        if let Some(config) = &self.ear {
+        let mut node = self.uses.node(start, machine);
+        if let Some(mut config) = self.uses.function(start) {
             let quality = self.config.schedule == Schedule::Quality;
-            let mut config = MihfConfig { seed: start.rng().next_u64(), ..config.clone() };
             config.interests.extend(quality.then(Reporting::interest));
             node = node.listening(config, AnchorLinks::new(quality));
         }
-        Anchor::new(node, sources(self.ear.as_ref()))
+        Anchor::new(node, self.uses.sources())
     }
 
     fn order(agent: &mut RoleAgent<LmaRole>, io: &mut Io<'_>, order: LmaInput) {
@@ -261,9 +310,9 @@ pub struct MagRole {
     pub cells: BTreeMap<CellId, String>,
     /// If true, links report the hosts at accesses that the driver observes; otherwise orders do.
     pub watched: bool,
-    /// Settings of its IEEE 802.21 function, if it receives link events. Each start sets the seed.
-    pub ear: Option<MihfConfig>,
-    /// Accesses whose link events come from that function, with the names of their links there.
+    /// The protocols that it uses.
+    pub uses: Uses,
+    /// Accesses whose link events come from an IEEE 802.21 function, with the names of their links there.
     pub told: BTreeMap<String, LinkAddress>,
 }
 
@@ -272,7 +321,7 @@ impl MagRole {
     #[must_use]
     pub fn ordered(config: MagConfig) -> MagRole {
         let (cells, told) = (BTreeMap::new(), BTreeMap::new());
-        MagRole { config, cells, watched: false, ear: None, told }
+        MagRole { config, cells, watched: false, uses: Uses::default(), told }
     }
 }
 
@@ -287,13 +336,12 @@ impl Role for MagRole {
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        let mut node = Node::new(machine, None);
-        if let Some(config) = &self.ear {
-            let config = MihfConfig { seed: start.rng().next_u64(), ..config.clone() };
+        let mut node = self.uses.node(start, machine);
+        if let Some(config) = self.uses.function(start) {
             node = node.listening(config, GatewayLinks::new(self.told.clone()));
         }
         let told = self.told.keys().cloned().collect();
-        Gateway::new(node, self.watched, told, sources(self.ear.as_ref()))
+        Gateway::new(node, self.watched, told, self.uses.sources())
     }
 
     fn order(agent: &mut RoleAgent<MagRole>, io: &mut Io<'_>, order: MagInput) {

@@ -19,9 +19,8 @@ use crate::{Io, Packet};
 const FLOWS: usize = 4_096;
 const PACKETS: usize = 64;
 
-/// The engine of an anchor: its node, the held packets, and the source addresses of its IEEE 802.21 function, if it has
-/// one.
-pub struct Anchor(pub Node<Lma>, Asked, Option<Sources>);
+/// The engine of an anchor: its node, the held packets, and source addresses.
+pub struct Anchor(pub Node<Lma>, Asked, Sources);
 
 /// Packets for which the node has no tunnel yet.
 struct Asked {
@@ -33,7 +32,7 @@ struct Asked {
 
 impl Anchor {
     /// An engine for a node that starts.
-    pub(super) fn new(node: Node<Lma>, sources: Option<Sources>) -> Anchor {
+    pub(super) fn new(node: Node<Lma>, sources: Sources) -> Anchor {
         Anchor(node, Asked { waiting: BTreeMap::new(), refused: 0 }, sources)
     }
 
@@ -115,8 +114,8 @@ impl Engine for Anchor {
     }
 
     fn handle(&mut self, now: Time, input: Input<LmaInput, LmaRecord>) {
-        if let (Some(sources), Input::Interfaces(all)) = (&mut self.2, &input) {
-            sources.see(all);
+        if let Input::Interfaces(all) = &input {
+            self.2.see(all);
         }
         self.0.handle(now, NodeInput::of_role(input));
     }
@@ -143,6 +142,6 @@ impl Engine for Anchor {
     }
 
     fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<LmaWish, Report, LmaRecord>> {
-        of_role(&mut self.0, self.2.as_ref(), io)
+        of_role(&mut self.0, &self.2, io)
     }
 }

@@ -20,9 +20,8 @@ use crate::{Io, Packet};
 /// Priority of the rules that keep packets from accesses in tunnels, as in the daemon.
 const RULES: u32 = 5_190;
 
-/// The engine of a gateway: its node, the state of its accesses, and the source addresses of its IEEE 802.21 function,
-/// if it has one.
-pub struct Gateway(pub Node<Mag>, Links, Option<Sources>);
+/// The engine of a gateway: its node, the state of its accesses, and source addresses.
+pub struct Gateway(pub Node<Mag>, Links, Sources);
 
 /// The source that reports hosts at an access.
 #[derive(Clone, Debug)]
@@ -57,7 +56,7 @@ impl Gateway {
         node: Node<Mag>,
         watched: bool,
         told: BTreeSet<String>,
-        sources: Option<Sources>,
+        sources: Sources,
     ) -> Gateway {
         let links = Links {
             watched,
@@ -165,9 +164,7 @@ impl Engine for Gateway {
                 Some((interface.index, by))
             });
             self.1.known = known.collect();
-            if let Some(sources) = &mut self.2 {
-                sources.see(all);
-            }
+            self.2.see(all);
         }
         self.1.looks |= self.1.watched && matches!(input, Input::Interfaces(_) | Input::Link(_));
         self.0.handle(now, NodeInput::of_role(input));
@@ -196,6 +193,6 @@ impl Engine for Gateway {
         if core::mem::take(&mut self.1.looks) {
             self.look(io);
         }
-        self.1.out.pop_front().or_else(|| of_role(&mut self.0, self.2.as_ref(), io))
+        self.1.out.pop_front().or_else(|| of_role(&mut self.0, &self.2, io))
     }
 }
