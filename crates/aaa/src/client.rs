@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use segue_clock::planted::fault;
 use segue_clock::{DayClock, Deadline, Machine, Time, Timers, earlier};
 use segue_ip::{Input, Output};
 use segue_wire::radius::Code;
@@ -212,6 +213,9 @@ impl<K: Ord + Clone> Aaa<K> {
                     AaaReport::Refused { user, server }
                 };
                 self.out.push_back(Output::Report(report));
+                if fault(52) && self.current.contains_key(&key) {
+                    return;
+                }
                 self.hold(now, &key, true);
                 self.answer(key, Verdict::Refused);
             }
@@ -222,6 +226,7 @@ impl<K: Ord + Clone> Aaa<K> {
     fn unanswered(&mut self, now: Time, key: K) {
         if let Some(number) = self.current.get(&key)
             && self.sessions.get(number).is_some_and(|session| session.began.is_some())
+            && !fault(55)
         {
             self.timers.set((*number, Due::Again), now + self.config.hold_off);
             return;
@@ -285,6 +290,9 @@ impl<K: Ord + Clone> Aaa<K> {
             self.exchanges.cancel(now, number);
         }
         let Some(number) = self.current.remove(key) else { return };
+        if fault(54) {
+            self.sessions.remove(&number);
+        }
         for due in [Due::Over, Due::Again, Due::Interim] {
             self.timers.cancel(&(number, due));
         }
@@ -392,6 +400,7 @@ impl<K: Ord + Clone> Aaa<K> {
                 let key = session.key.clone();
                 self.answer(key, Verdict::Refused);
             }
+            Due::Over | Due::Again if fault(51) => {}
             Due::Over | Due::Again => {
                 let (key, subject) = (session.key.clone(), session.subject.clone());
                 self.ask(now, key, subject);
@@ -419,7 +428,8 @@ impl<K: Ord + Clone> Aaa<K> {
 
     /// Sends Accounting-On before anything else: sessions reported before the restart have ended.
     fn greet(&mut self, now: Time) {
-        if core::mem::replace(&mut self.greeted, true) || self.config.accounting.is_empty() {
+        let is_silent = self.config.accounting.is_empty() || fault(56);
+        if core::mem::replace(&mut self.greeted, true) || is_silent {
             return;
         }
         let name = format!("{:016x}", self.exchanges.random());
@@ -427,7 +437,7 @@ impl<K: Ord + Clone> Aaa<K> {
         let attributes = request::accounting_on(&self.config, &name, at);
         let (service, password, tag) = (Service::Accounting, None, Purpose::On);
         let question = Question { service, attributes, password, tag };
-        self.greeting = self.exchanges.start(now, question).is_some();
+        self.greeting = self.exchanges.start(now, question).is_some() && !fault(53);
     }
 }
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use segue_aaa::{Aaa, AaaConfig, AaaInput, AaaReport, AaaWish, Verdict, Volume};
+use segue_clock::planted::fault;
 use segue_clock::{Deadline, Machine, Time, earlier};
 use segue_ip::{Input, Output, Prefix};
 use segue_mih::{Mihf, MihfConfig, Report as MihReport};
@@ -155,6 +156,7 @@ impl<R: Role> Node<R> {
         while let Some(output) = self.machine.poll() {
             self.out.push_back(match output {
                 Output::Own(wish) => match self.machine.radius_request(wish) {
+                    Ok(AaaInput::Ended { .. }) if fault(58) => continue,
                     Ok(request) => {
                         requests.push_back(request);
                         continue;
