@@ -7,7 +7,6 @@ pub mod leading;
 pub mod lma;
 pub mod macs;
 pub mod mag;
-pub mod quality;
 pub(crate) mod records;
 mod strays;
 pub mod uplink;
@@ -23,7 +22,7 @@ use segue_ip::Prefix;
 use segue_linux::clock::{monotonic, realtime, realtime_ns};
 use segue_linux::raw::RawSocket;
 use segue_mih::MihfConfig;
-use segue_node::{MIH_PORT, Node, RADIUS_PORT, Role};
+use segue_node::{Decided, MIH_PORT, Node, RADIUS_PORT};
 use segue_pmip::{DATA_PORT, NodeId, Refused, Report, SIGNALLING_PORT};
 use segue_store::{Embedded, Store, StoreExt};
 use serde::{Deserialize, Serialize};
@@ -174,7 +173,7 @@ struct Uses<'a> {
 
 impl Uses<'_> {
     /// Opens the sockets of a role: for the Mobility Header, for its IPv4 addresses, and for these protocols.
-    fn open<R: Role>(
+    fn open<R: Decided>(
         &self,
         node: Node<R>,
         own: impl Iterator<Item = IpAddr>,

@@ -11,6 +11,7 @@
 //! agree on where each interface is, and on its prefixes, which are the ones it had before (`agree`).
 
 mod orders;
+mod program;
 mod reach;
 mod servers;
 
@@ -43,6 +44,7 @@ use segue_wire::mobility::option::{AccessTechnology, Handoff};
 use crate::fault::{Entry, HostShape, Node, PathRef, PathShape};
 use crate::stage::{CORE, CORE_V6, Touched, outside};
 use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
+use program::Program;
 
 /// Number of mobile nodes, and of interfaces per node.
 const NODES: u8 = 4;
@@ -71,7 +73,7 @@ const LINK: u32 = 2;
 /// gateway notices the departure; `roam …`, where it does not; `detach GATEWAY NODE INTERFACE`;
 /// `flow GATEWAY NODE PORT`, a flow to the node; and `place GATEWAY NODE PORT`, which orders the flow to the
 /// node's first (even port) or second binding (odd port). With servers also `refuse`, `accept` and `revoke GATEWAY NODE
-/// 0`.
+/// 0`, and `connect 0 0 0` and `leave 0 0 0` of a program that decides about flows.
 pub struct Pmip {
     /// RADIUS servers identify and authorize the hosts.
     pub servers: bool,
@@ -90,7 +92,8 @@ fn order(rng: &mut Rng, gateway: usize) -> String {
 
 /// An order to servers, or of an operator to the anchor.
 fn order_about(rng: &mut Rng) -> String {
-    let verb = ["refuse", "accept", "accept", "revoke", "revoke"][rng.below(5) as usize];
+    let all = ["refuse", "accept", "accept", "revoke", "revoke", "connect", "connect", "leave"];
+    let verb = all[rng.below(all.len() as u64) as usize];
     format!("{verb} 0 {} 0", rng.below(NODES.into()))
 }
 
@@ -164,9 +167,12 @@ impl Protocol for Pmip {
 
     fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
         let verb = words.next("the order")?;
-        let known = ["attach", "roam", "detach", "flow", "place", "refuse", "accept", "revoke"];
-        if !known.contains(&verb) {
-            return Err(format!("\"{verb}\" is none of {}", known.join(", ")));
+        const KNOWN: [&str; 10] = [
+            "attach", "roam", "detach", "flow", "place", "refuse", "accept", "revoke", "connect",
+            "leave",
+        ];
+        if !KNOWN.contains(&verb) {
+            return Err(format!("\"{verb}\" is none of {}", KNOWN.join(", ")));
         }
         words.host(hosts)?;
         for what in ["the node", "the interface"] {
@@ -223,6 +229,7 @@ struct Domain {
     /// The RADIUS server, if there is one, and when it was last told to refuse or to accept each node.
     radius: Option<AgentId>,
     judged: BTreeMap<u8, Time>,
+    program: Program,
     /// An interface that a gateway has served right after its binding was revoked.
     served_again: Option<String>,
 }
@@ -363,6 +370,7 @@ impl Domain {
             began: start,
             radius,
             judged: BTreeMap::new(),
+            program: Program::default(),
             served_again: None,
         }
     }
@@ -419,11 +427,15 @@ impl Scene for Domain {
     }
 
     fn next(&self) -> Option<Time> {
-        Some(self.heard)
+        self.program.next().into_iter().chain([self.heard]).min()
     }
 
     /// Gateways hear the interfaces that are present.
     fn happen(&mut self, now: Time, _record: &mut Record) -> Touched {
+        self.decide(now);
+        if now < self.heard {
+            return Touched::All;
+        }
         self.heard = now + HEARD;
         for (place, gateway) in self.truth.clone() {
             if self.radius.is_some() {
@@ -442,6 +454,7 @@ impl Scene for Domain {
         let lost = match node {
             Node::Fixed(_) => {
                 self.began = now;
+                self.program.lose();
                 let after = self.bindings();
                 let gone = self.bound.iter().find(|(number, (at, prefixes, until))| {
                     let is_same = |(there, own, end): &(PeerAddress, Vec<Prefix>, Time)| {
@@ -474,6 +487,8 @@ impl Scene for Domain {
             "place" => self.place(n as u8, last),
             "refuse" | "accept" => self.instruct(now, verb, n as u8),
             "revoke" => self.revoke(n as u8),
+            "connect" => self.connect(),
+            "leave" => self.disconnect(),
             "attach" | "roam" if known => {
                 let before = self.truth.insert(place, gateway);
                 if let Some(before) = before.filter(|before| *before != gateway && verb == "attach")
@@ -541,6 +556,7 @@ impl Scene for Domain {
         self.check_former(now)?;
         self.check_reached(now)?;
         self.check_servers(now)?;
+        self.check_program(now)?;
         self.check_flows()?;
         for place in every() {
             if let Some(gateway) = self.truth.get(&place)

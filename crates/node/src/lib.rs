@@ -16,13 +16,19 @@
 
 extern crate alloc;
 
+mod deciding;
+mod event;
 mod links;
 mod node;
 mod pmip;
+mod programs;
 mod role;
 
+pub use deciding::Decided;
+pub use event::{Event, FlowName, FlowRate, LinkStatus, Order, QualityStatus};
 pub use links::{AnchorLinks, GatewayLinks, Links};
 pub use node::{Node, NodeInput, NodeReport, NodeWish};
+pub use programs::{Carried, ProgramInput};
 pub use role::Role;
 
 /// Stands for the port of the RADIUS client, which the driver chooses.

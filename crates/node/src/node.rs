@@ -2,18 +2,20 @@
 //! from [`RADIUS_PORT`].
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
 
 use segue_aaa::{Aaa, AaaConfig, AaaInput, AaaReport, AaaWish, Verdict, Volume};
 use segue_clock::planted::fault;
 use segue_clock::{Deadline, Machine, Time, earlier};
-use segue_ip::{Input, Output, Prefix};
+use segue_ip::{FlowKey, Input, Output, Prefix};
 use segue_mih::{Mihf, MihfConfig, Report as MihReport};
 use segue_pmip::LinkLayer;
 
 use crate::links::{Heard, Links, Listener};
-use crate::{RADIUS_PORT, Role};
+use crate::programs::{Carried, ProgramInput, Programs};
+use crate::{Decided, Event, Order, RADIUS_PORT};
 
 const UDP: u8 = 17;
 
@@ -29,27 +31,18 @@ pub enum NodeInput<I> {
         /// Its traffic so far.
         volume: Volume,
     },
+    /// About a program that decides about flows, by its number.
+    Program(u64, ProgramInput),
+    /// The answer to a request to read the traffic of flows.
+    Carried(Vec<(FlowKey, Carried)>),
     /// Which station is at each interface, from a driver whose interfaces have one station each.
     Present(BTreeMap<u32, LinkLayer>),
     /// The node stops: its function deregisters.
     Leave,
 }
 
-impl<I> NodeInput<I> {
-    /// An input of the role's machine as one of its node.
-    pub fn of_role<P>(input: Input<I, P>) -> Input<NodeInput<I>, P> {
-        match input {
-            Input::Interfaces(all) => Input::Interfaces(all),
-            Input::Link(event) => Input::Link(event),
-            Input::Datagram(came) => Input::Datagram(came),
-            Input::Record(record) => Input::Record(record),
-            Input::Own(own) => Input::Own(NodeInput::Own(own)),
-        }
-    }
-}
-
 /// A request of a node to its driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum NodeWish<W> {
     /// From the role's machine.
     Own(W),
@@ -61,6 +54,13 @@ pub enum NodeWish<W> {
         prefixes: Vec<Prefix>,
         /// The session ends: nothing reads these prefixes again for it.
         last: bool,
+    },
+    /// Send this to a program, or to all. The driver adds the traffic of a flow ([`Event::carried_mut`]).
+    Tell {
+        /// The number of the program.
+        to: Option<u64>,
+        /// What it learns.
+        event: Event,
     },
 }
 
@@ -86,19 +86,21 @@ impl<R: fmt::Display> fmt::Display for NodeReport<R> {
 }
 
 /// A role's machine, with a client if RADIUS servers know its hosts, and a function if it uses events of links.
-pub struct Node<R: Role> {
+pub struct Node<R: Decided> {
     machine: R,
     client: Option<Aaa<R::Key>>,
     listener: Option<Listener<R::Links>>,
+    programs: Programs,
     out: VecDeque<<Node<R> as Machine>::Output>,
 }
 
-impl<R: Role> Node<R> {
+impl<R: Decided> Node<R> {
     /// A node around a machine; `radius` configures the client.
     #[must_use]
     pub fn new(machine: R, radius: Option<AaaConfig>) -> Node<R> {
         let client = radius.map(Aaa::new);
-        Node { machine, client, listener: None, out: VecDeque::new() }
+        let programs = Programs::default();
+        Node { machine, client, listener: None, programs, out: VecDeque::new() }
     }
 
     /// The same with a function that receives events of links.
@@ -122,6 +124,87 @@ impl<R: Role> Node<R> {
     /// The function, and what the role knows of its links.
     pub(crate) fn listener(&self) -> Option<(&Mihf, &R::Links)> {
         self.listener.as_ref().map(|listener| (&listener.mihf, &listener.links))
+    }
+
+    /// Tells a program, or all.
+    fn tell(&mut self, to: Option<u64>, mut event: Event) {
+        if let Some((key, rate)) = event.carried_mut() {
+            rate.rate_kbps = self.programs.rate(&key);
+        }
+        self.out.push_back(Output::Own(NodeWish::Tell { to, event }));
+    }
+
+    /// Handles what happened to a program.
+    fn on_program(&mut self, now: Time, number: u64, input: ProgramInput) {
+        let order = match input {
+            ProgramInput::Connected => {
+                self.programs.set(now, number, false);
+                let present = self.machine.present(now);
+                return present.into_iter().for_each(|event| self.tell(Some(number), event));
+            }
+            ProgramInput::Gone => {
+                self.programs.remove(number);
+                return self.decide(now);
+            }
+            ProgramInput::Ordered(order) => order,
+        };
+        let (flow, bid) = match order {
+            Order::Decide {} | Order::Observe {} => {
+                self.programs.set(now, number, order == Order::Decide {});
+                return self.decide(now);
+            }
+            Order::Place { flow, bid } | Order::Move { flow, bid } => (flow, Some(bid)),
+            Order::Default { flow } => (flow, None),
+        };
+        let (key, before) = (flow.into(), self.machine.not_placed());
+        if let Some(own) = R::place(key, bid) {
+            self.machine.handle(now, Input::Own(own));
+        }
+        if self.machine.not_placed() > before {
+            let why = format!("{key}: {}", self.machine.why_not(&key, bid));
+            self.tell(Some(number), Event::Refused { why });
+        }
+    }
+
+    /// Tells the machine whether any program decides.
+    fn decide(&mut self, now: Time) {
+        if let Some(own) = R::deciding(self.programs.decide()) {
+            self.machine.handle(now, Input::Own(own));
+        }
+    }
+
+    /// Takes the traffic of flows, and tells programs of those that carried something.
+    fn on_carried(&mut self, now: Time, flows: Vec<(FlowKey, Carried)>) {
+        let hears = self.programs.any();
+        for (key, carried) in flows.iter().filter(|_| hears) {
+            let Some((since, event)) = self.machine.rate(key) else { continue };
+            if self.programs.look(now, *key, since, carried) {
+                self.tell(None, event);
+            }
+        }
+        let flows = flows.into_iter().map(|(key, carried)| (key, carried.last_sent)).collect();
+        if let Some(own) = R::last_sent(flows) {
+            self.machine.handle(now, Input::Own(own));
+        }
+    }
+
+    /// Tells programs the quality of all measured paths.
+    fn tell_quality(&mut self) {
+        if self.programs.any() {
+            self.machine.qualities().into_iter().for_each(|event| self.tell(None, event));
+        }
+    }
+
+    /// Tells programs what follows from a request of the machine.
+    fn on_wish(&mut self, wish: &R::Wish) {
+        if !self.programs.any() {
+            return;
+        }
+        let Some(event) = self.machine.event(wish) else { return };
+        if let Event::FlowEnded { flow } = &event {
+            self.programs.forget(&(*flow).into());
+        }
+        self.tell(None, event);
     }
 
     /// Passes events, requests and verdicts between the parts until none has any left.
@@ -154,21 +237,30 @@ impl<R: Role> Node<R> {
 
     fn drain_machine(&mut self, requests: &mut VecDeque<AaaInput<R::Key>>) {
         while let Some(output) = self.machine.poll() {
-            self.out.push_back(match output {
+            let output = match output {
                 Output::Own(wish) => match self.machine.radius_request(wish) {
                     Ok(AaaInput::Ended { .. }) if fault(58) => continue,
                     Ok(request) => {
                         requests.push_back(request);
                         continue;
                     }
-                    Err(wish) => Output::Own(NodeWish::Own(wish)),
+                    Err(wish) => {
+                        self.on_wish(&wish);
+                        Output::Own(NodeWish::Own(wish))
+                    }
                 },
-                Output::Report(report) => Output::Report(NodeReport::Role(report)),
+                Output::Report(report) => {
+                    if R::changes_quality(&report) {
+                        self.tell_quality();
+                    }
+                    Output::Report(NodeReport::Role(report))
+                }
                 Output::Send(datagram, after) => Output::Send(datagram, after),
                 Output::Forward(part) => Output::Forward(part),
                 Output::Withdraw(part) => Output::Withdraw(part),
                 Output::Persist(record) => Output::Persist(record),
-            });
+            };
+            self.out.push_back(output);
         }
     }
 
@@ -191,7 +283,7 @@ impl<R: Role> Node<R> {
     }
 }
 
-impl<R: Role> Machine for Node<R> {
+impl<R: Decided> Machine for Node<R> {
     type Input = Input<NodeInput<R::Own>, R::Record>;
     type Output = Output<NodeWish<R::Wish>, NodeReport<R::Report>, R::Record>;
 
@@ -214,6 +306,8 @@ impl<R: Role> Machine for Node<R> {
                     listener.links.on_present(present);
                 }
             }
+            Input::Own(NodeInput::Program(number, input)) => self.on_program(now, number, input),
+            Input::Own(NodeInput::Carried(flows)) => self.on_carried(now, flows),
             Input::Own(NodeInput::Leave) => {
                 if let Some(listener) = &mut self.listener {
                     listener.leave(now);
@@ -251,6 +345,9 @@ impl<R: Role> Machine for Node<R> {
         if let Some(listener) = &mut self.listener {
             listener.tick(now);
         }
+        if self.programs.is_due(now) {
+            self.tell_quality();
+        }
         self.settle(now);
     }
 
@@ -261,6 +358,7 @@ impl<R: Role> Machine for Node<R> {
     fn deadline(&self) -> Deadline {
         let client = self.client.as_ref().and_then(Machine::deadline);
         let listener = self.listener.as_ref().and_then(Listener::deadline);
-        earlier(earlier(self.machine.deadline(), client), listener)
+        let programs = self.programs.deadline().map(|at| (at, "to tell programs of qualities"));
+        earlier(earlier(self.machine.deadline(), client), earlier(listener, programs))
     }
 }

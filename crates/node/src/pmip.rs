@@ -118,7 +118,7 @@ impl Role for Lma {
             | LmaWish::Decide(_)
             | LmaWish::Went { .. }
             | LmaWish::Ended(_)
-            | LmaWish::Link(_)
+            | LmaWish::Link { .. }
             | LmaWish::Interface { .. } => Err(wish),
         }
     }

@@ -19,7 +19,9 @@ use segue_aaa::{AaaConfig, Volume};
 use segue_clock::{DayClock, Machine, Time, UnixTime};
 use segue_ip::{Input, Interface, Output, Prefix};
 use segue_mih::{MihfConfig, Reporting};
-use segue_node::{AnchorLinks, GatewayLinks, Node, NodeInput, NodeReport, NodeWish, RADIUS_PORT};
+use segue_node::{
+    AnchorLinks, Decided, Event, GatewayLinks, Node, NodeInput, NodeReport, NodeWish, RADIUS_PORT,
+};
 use segue_pmip::{
     Cause, FIXED_LINK_LOCAL, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, MOBILITY,
     Mag, MagConfig, MagInput, MagRecord, Refused, Report, Schedule, SessionState, StoredLease,
@@ -71,7 +73,7 @@ impl Uses {
     }
 
     /// A node around a machine that starts.
-    fn node<R: segue_node::Role>(&self, start: &Start, machine: R) -> Node<R> {
+    fn node<R: Decided>(&self, start: &Start, machine: R) -> Node<R> {
         let radius = self.radius.clone().map(|config| {
             let (seed, clock) = (start.random(), clock(start));
             AaaConfig { side: R::SIDE, seed, clock, ..config }
@@ -91,11 +93,11 @@ impl Uses {
 }
 
 /// The next output of a node that concerns its role.
-fn of_role<R: segue_node::Role>(
+fn of_role<R: Decided>(
     node: &mut Node<R>,
     sources: &Sources,
     io: &mut Io<'_>,
-) -> Option<Output<R::Wish, R::Report, R::Record>> {
+) -> Option<Output<NodeWish<R::Wish>, R::Report, R::Record>> {
     loop {
         return Some(match node.poll()? {
             Output::Send(mut datagram, after) => {
@@ -105,13 +107,13 @@ fn of_role<R: segue_node::Role>(
             Output::Forward(part) => Output::Forward(part),
             Output::Withdraw(part) => Output::Withdraw(part),
             Output::Persist(record) => Output::Persist(record),
-            Output::Own(NodeWish::Own(wish)) => Output::Own(wish),
             Output::Report(NodeReport::Role(report)) => Output::Report(report),
             Output::Own(NodeWish::Count { session, prefixes, last }) => {
                 let volume = volume(io, &prefixes, last);
                 node.handle(io.now, Input::Own(NodeInput::Counted { session, volume }));
                 continue;
             }
+            Output::Own(wish) => Output::Own(wish),
             Output::Report(report) => {
                 io.log(|| report.to_string());
                 continue;
@@ -178,13 +180,20 @@ pub struct LmaRole {
     pub uses: Uses,
     /// The anchor's recent wishes, oldest first, at most [`WISHES`].
     wishes: VecDeque<LmaWish>,
+    /// What programs that decide about flows have been told, until they take it.
+    told: Vec<(Option<u64>, Event)>,
 }
 
 impl LmaRole {
     /// An anchor that uses no other protocols.
     #[must_use]
     pub fn new(config: LmaConfig) -> LmaRole {
-        LmaRole { config, uses: Uses::default(), wishes: VecDeque::new() }
+        LmaRole { config, uses: Uses::default(), wishes: VecDeque::new(), told: Vec::new() }
+    }
+
+    /// What programs have been told since the last call: to one, or to all.
+    pub fn take_told(&mut self) -> Vec<(Option<u64>, Event)> {
+        core::mem::take(&mut self.told)
     }
 
     /// The anchor's recent wishes since its last start, oldest first.
@@ -199,6 +208,7 @@ impl Role for LmaRole {
 
     fn start(&mut self, start: &Start) -> Anchor {
         self.wishes.clear();
+        self.told.clear();
         let machine = Lma::new(LmaConfig {
             clock: clock(start),
             restart_counter: start.number as u32 + 1,
@@ -215,10 +225,15 @@ impl Role for LmaRole {
     }
 
     fn order(agent: &mut RoleAgent<LmaRole>, io: &mut Io<'_>, order: LmaInput) {
-        agent.handle(io, Input::Own(order));
+        agent.handle(io, Input::Own(NodeInput::Own(order)));
     }
 
-    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Anchor, wish: LmaWish) {
+    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Anchor, wish: NodeWish<LmaWish>) {
+        let wish = match wish {
+            NodeWish::Own(wish) => wish,
+            NodeWish::Tell { to, event } => return self.told.push((to, event)),
+            NodeWish::Count { .. } => return,
+        };
         if let LmaWish::Inspect(flows) = wish {
             engine.inspect(io, &flows);
             return;
@@ -345,10 +360,11 @@ impl Role for MagRole {
     }
 
     fn order(agent: &mut RoleAgent<MagRole>, io: &mut Io<'_>, order: MagInput) {
-        agent.handle(io, Input::Own(order));
+        agent.handle(io, Input::Own(NodeInput::Own(order)));
     }
 
-    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Gateway, wish: Wish) {
+    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Gateway, wish: NodeWish<Wish>) {
+        let NodeWish::Own(wish) = wish else { return };
         match wish {
             Wish::ToStation { datagram, .. } => {
                 if let (Some(index), packet) = packet_of(io.now, datagram) {
@@ -368,19 +384,19 @@ impl Role for MagRole {
                     engine.0.machine().served_at(interface).cloned().collect();
                 for station in here {
                     let own = MagInput::Attached { interface, station, link_local: None };
-                    engine.handle(io.now, Input::Own(own));
+                    engine.handle(io.now, Input::Own(NodeInput::Own(own)));
                 }
             }
             Wish::Show { interface, station } => {
                 let own = MagInput::Heard { interface, station, link_local: None };
-                engine.handle(io.now, Input::Own(own));
+                engine.handle(io.now, Input::Own(NodeInput::Own(own)));
             }
             Wish::Began { .. } | Wish::Ended { .. } => {}
             // The simulator has no other source of identities.
             Wish::Identify { interface, station } => {
                 let identity = None;
                 let own = MagInput::Identified { interface, station, identity };
-                engine.handle(io.now, Input::Own(own));
+                engine.handle(io.now, Input::Own(NodeInput::Own(own)));
             }
         }
     }

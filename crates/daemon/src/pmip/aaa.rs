@@ -8,7 +8,7 @@ use segue_aaa::{Aaa, AaaConfig, AaaReport, Server, Side, Volume};
 use segue_datapath::relay::{Counter, Counts};
 use segue_ip::{FlowKey, Prefix};
 use segue_mih::Report as MihReport;
-use segue_node::{Node, NodeInput, NodeReport, Role};
+use segue_node::{Decided, Node, NodeInput, NodeReport, Role};
 use segue_pmip::Report;
 use segue_wire::radius::Secret;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub fn counts(radius: Option<&Radius>, whose: Counts) -> Counts {
 ///
 /// # Errors
 /// A secret cannot be read.
-pub fn node<R: Role>(machine: R, radius: Option<&Radius>) -> anyhow::Result<Node<R>> {
+pub fn node<R: Decided>(machine: R, radius: Option<&Radius>) -> anyhow::Result<Node<R>> {
     let radius = radius.map(|radius| config(radius, R::SIDE)).transpose()?;
     Ok(Node::new(machine, radius))
 }
@@ -57,7 +57,7 @@ pub fn volume(counter: &mut Counter, prefixes: &[Prefix], last: bool) -> Volume 
     volume
 }
 
-impl<R: Role + OfFlows<Own = <R as Role>::Own>> OfFlows for Node<R> {
+impl<R: Decided + OfFlows<Own = <R as Role>::Own>> OfFlows for Node<R> {
     type Own = NodeInput<<R as Role>::Own>;
 
     fn flow(key: FlowKey, dscp: u8) -> Option<Self::Own> {

@@ -1,8 +1,6 @@
 //! The daemon of a local mobility anchor.
 
-mod deciding;
 mod flow;
-mod rates;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -16,7 +14,9 @@ use segue_ip::{FlowKey, Form, Forward, Input, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_mih::Reporting;
-use segue_node::{AnchorLinks, Node, NodeInput, NodeWish};
+use segue_node::{
+    AnchorLinks, Carried, Event, LinkStatus, Node, NodeInput, NodeWish, ProgramInput, QualityStatus,
+};
 use segue_pmip::{Lma, LmaInput, LmaRecord, LmaWish, PeerAddress, Refusal, Report, SessionState};
 use segue_probe::metrics::{Page, names};
 use serde::{Deserialize, Serialize};
@@ -24,10 +24,8 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 pub use self::flow::FlowStatus;
-use self::rates::Rates;
 use super::aaa::{self, RadiusStatus, Told as News};
-use super::decision::{Decisions, Happened, Told};
-use super::quality::{LinkStatus, QualityStatus};
+use super::decision::{Decisions, Happened};
 use super::strays::Strays;
 use super::{
     About, PORTS, Uses, day_clock, function, open, records, refused, seconds_left, stored, today,
@@ -181,8 +179,6 @@ pub struct Daemon {
     strays: Strays,
     forwarding: Forwarding,
     decisions: Option<Decisions>,
-    /// Rates of flows, for decision entities.
-    rates: Rates,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
     _clamp: Clamp,
@@ -194,20 +190,24 @@ const SHOWN: usize = 1_000;
 const HANDOVERS: usize = 100;
 
 impl Daemon {
-    /// Reads when flows last carried a packet, and reports the rates of active ones.
+    /// Reads the traffic of flows.
     fn inspect(&mut self, flows: &[FlowKey]) -> anyhow::Result<()> {
-        let now = monotonic();
-        let (mut last_sent, mut active) = (Vec::new(), Vec::new());
-        let lma = self.core.end.sockets.machine.machine();
-        for (key, flow) in flows.iter().filter_map(|key| Some((key, lma.flow(key)?))) {
+        let carried = |key: &FlowKey| {
             let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
-            if self.decisions.is_some() && self.rates.look(now, *key, flow.since, &carried) {
-                active.push(*key);
-            }
-            last_sent.push((*key, carried.last_sent));
+            let (packets, bytes) = (carried.sent_packets, carried.sent_bytes);
+            (*key, Carried { packets, bytes, last_sent: carried.last_sent })
+        };
+        let carried = flows.iter().map(carried).collect();
+        self.feed(NodeInput::Carried(carried))
+    }
+
+    /// Sends an event to programs, with the traffic of its flow.
+    fn tell(&mut self, to: Option<u64>, mut event: Event) {
+        if let Some((key, rate)) = event.carried_mut() {
+            let carried = self.core.end.traffic_carried(&Traffic::Flow(key));
+            (rate.packets, rate.bytes) = (carried.sent_packets, carried.sent_bytes);
         }
-        active.iter().for_each(|key| self.tell_of_rate(key));
-        self.feed(NodeInput::Own(LmaInput::LastSent(last_sent)))
+        self.decisions.iter_mut().for_each(|decisions| decisions.tell(to, &event));
     }
 
     /// How often the machine has refused something for this reason.
@@ -302,7 +302,6 @@ impl Role for Daemon {
             strays: Strays::open()?,
             forwarding,
             decisions,
-            rates: Rates::default(),
             began,
             handovers,
             _clamp: clamp,
@@ -321,23 +320,17 @@ impl Role for Daemon {
                 let volume = aaa::volume(&mut self.counter, &prefixes, last);
                 return self.feed(NodeInput::Counted { session, volume });
             }
+            NodeWish::Tell { to, event } => {
+                self.tell(to, event);
+                return Ok(());
+            }
         };
         match wish {
-            LmaWish::Release(key) => {
-                self.core.end.release(&key);
-                self.tell_of_flow(&key, false);
-            }
+            LmaWish::Release(key) => self.core.end.release(&key),
             LmaWish::Refuse(key) => self.core.end.refuse(&key),
-            LmaWish::Inspect(flows) => return self.inspect(&flows),
-            LmaWish::Decide(key) => self.tell_of_flow(&key, true),
-            LmaWish::Went { key, asked } => self.tell_of_flow(&key, asked),
-            LmaWish::Ended(key) => self.tell_of_end(&key),
-            LmaWish::Link(link_layer) => self.tell_of_link(&link_layer),
-            LmaWish::Interface { node, link_layer, now } => {
-                self.tell_of_interface(&node, &link_layer, now);
-            }
-            // Handled by the RADIUS client.
-            LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
+            LmaWish::Inspect(flows) => self.inspect(&flows)?,
+            // For the RADIUS client, or for programs, which the node has told.
+            _ => {}
         }
         Ok(())
     }
@@ -348,7 +341,6 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
-        self.tell_quality();
         for stray in self.strays.turn() {
             self.core.end.on_event(Came::Datagram(stray));
             self.follow(())?;
@@ -372,35 +364,27 @@ impl Role for Daemon {
                 self.handovers.pop_front();
             }
         }
-        if let Report::Silent { .. } | Report::Answers { .. } = report {
-            self.tell_quality();
-        }
         Ok(())
     }
 
     fn on_signalling(&mut self, happened: Happened) -> anyhow::Result<()> {
-        match happened {
+        let Some(decisions) = &mut self.decisions else { return Ok(()) };
+        let (number, input) = match happened {
             Happened::Connected(number, to) => {
-                let present = self.present();
-                if let Some(decisions) = &mut self.decisions {
-                    decisions.connected(number, to, present);
-                }
-                Ok(())
+                decisions.connected(number, to);
+                (number, ProgramInput::Connected)
             }
-            Happened::Said(number, Ok(order)) => self.ordered(number, order),
+            Happened::Said(number, Ok(order)) => (number, ProgramInput::Ordered(order)),
             Happened::Said(number, Err(why)) => {
-                if let Some(decisions) = &mut self.decisions {
-                    decisions.tell_one(number, Told::Refused { why });
-                }
-                Ok(())
+                decisions.tell(Some(number), &Event::Refused { why });
+                return Ok(());
             }
             Happened::Gone(number) => {
-                let Some(decisions) = &mut self.decisions else { return Ok(()) };
                 decisions.gone(number);
-                let anybody = decisions.anybody();
-                self.feed(NodeInput::Own(LmaInput::Deciding(anybody)))
+                (number, ProgramInput::Gone)
             }
-        }
+        };
+        self.feed(NodeInput::Program(number, input))
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {

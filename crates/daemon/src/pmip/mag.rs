@@ -288,6 +288,8 @@ impl Role for Daemon {
                 let volume = aaa::volume(&mut self.counter, &prefixes, last);
                 return self.feed(NodeInput::Counted { session, volume });
             }
+            // A gateway decides about no flows.
+            NodeWish::Tell { .. } => return Ok(()),
         };
         match wish {
             Wish::ToStation { mac, datagram } => {

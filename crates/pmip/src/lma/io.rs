@@ -174,7 +174,12 @@ pub enum LmaWish {
         now: Presence,
     },
     /// Report to the external scheduler: the state of the link to an interface was reported.
-    Link(LinkLayer),
+    Link {
+        /// The interface.
+        link_layer: LinkLayer,
+        /// When.
+        now: Time,
+    },
     /// Find out whether the interface may be registered; answer with [`LmaInput::Authorized`]. The gateway waits.
     Authorize {
         /// The host.

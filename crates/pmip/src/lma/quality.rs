@@ -112,7 +112,7 @@ impl Lma {
                 session.link_told = now;
             }
         }
-        self.out.push_back(Output::Own(LmaWish::Link(link_layer.clone())));
+        self.out.push_back(Output::Own(LmaWish::Link { link_layer: link_layer.clone(), now }));
     }
 
     /// The bindings of a host, as paths that [`Steering`] compares.

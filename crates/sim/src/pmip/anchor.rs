@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use segue_clock::{Machine, Time};
 use segue_ip::{FlowKey, Input, Output, Traffic};
-use segue_node::{Node, NodeInput};
+use segue_node::{Carried, Node, NodeInput, NodeWish};
 use segue_pmip::{Lma, LmaInput, LmaRecord, LmaWish, Report};
 use segue_wire::DropReason;
 
@@ -65,7 +65,7 @@ impl Anchor {
             | LmaWish::Went { .. }
             | LmaWish::Ended(_)
             | LmaWish::Inspect(_)
-            | LmaWish::Link(_)
+            | LmaWish::Link { .. }
             | LmaWish::Interface { .. } => {}
             // There is no external authorization.
             LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
@@ -74,9 +74,12 @@ impl Anchor {
 
     /// Reports to the machine when flows last carried a packet.
     pub(super) fn inspect(&mut self, io: &Io<'_>, flows: &[FlowKey]) {
-        let last = |key: &FlowKey| io.node.relay()?.last_sent(&Traffic::Flow(*key));
-        let last = flows.iter().map(|key| (*key, last(key))).collect();
-        self.0.handle(io.now, Input::Own(NodeInput::Own(LmaInput::LastSent(last))));
+        let carried = |key: &FlowKey| {
+            let last_sent = io.node.relay().and_then(|relay| relay.last_sent(&Traffic::Flow(*key)));
+            (*key, Carried { last_sent, ..Carried::default() })
+        };
+        let carried = flows.iter().map(carried).collect();
+        self.0.handle(io.now, Input::Own(NodeInput::Carried(carried)));
     }
 }
 
@@ -103,8 +106,8 @@ impl Asked {
 }
 
 impl Engine for Anchor {
-    type Own = LmaInput;
-    type Wish = LmaWish;
+    type Own = NodeInput<LmaInput>;
+    type Wish = NodeWish<LmaWish>;
     type Report = Report;
     type Record = LmaRecord;
 
@@ -113,11 +116,11 @@ impl Engine for Anchor {
         self.1.refused = before.refused() + before.waiting() as u64;
     }
 
-    fn handle(&mut self, now: Time, input: Input<LmaInput, LmaRecord>) {
+    fn handle(&mut self, now: Time, input: Input<NodeInput<LmaInput>, LmaRecord>) {
         if let Input::Interfaces(all) = &input {
             self.2.see(all);
         }
-        self.0.handle(now, NodeInput::of_role(input));
+        self.0.handle(now, input);
     }
 
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
@@ -141,7 +144,7 @@ impl Engine for Anchor {
         self.0.deadline().map(|(at, _)| at)
     }
 
-    fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<LmaWish, Report, LmaRecord>> {
+    fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<NodeWish<LmaWish>, Report, LmaRecord>> {
         of_role(&mut self.0, &self.2, io)
     }
 }

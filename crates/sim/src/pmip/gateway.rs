@@ -7,8 +7,8 @@ use core::net::IpAddr;
 
 use segue_clock::{Machine, Time};
 use segue_ip::{Forward, Input, Output, Rule, Then};
-use segue_node::{Node, NodeInput};
-use segue_pmip::{AttachBy, LinkLayer, Mag, MagInput, MagOutput, MagRecord, Report, Wish};
+use segue_node::{Node, NodeInput, NodeWish};
+use segue_pmip::{AttachBy, LinkLayer, Mag, MagInput, MagRecord, Report, Wish};
 
 use super::of_role;
 use crate::mih::Sources;
@@ -46,7 +46,7 @@ struct Links {
     rules: BTreeMap<u32, Rule>,
     /// The state of a link may have changed.
     looks: bool,
-    out: VecDeque<MagOutput>,
+    out: VecDeque<Output<NodeWish<Wish>, Report, MagRecord>>,
 }
 
 impl Gateway {
@@ -146,12 +146,12 @@ impl Links {
 }
 
 impl Engine for Gateway {
-    type Own = MagInput;
-    type Wish = Wish;
+    type Own = NodeInput<MagInput>;
+    type Wish = NodeWish<Wish>;
     type Report = Report;
     type Record = MagRecord;
 
-    fn handle(&mut self, now: Time, input: Input<MagInput, MagRecord>) {
+    fn handle(&mut self, now: Time, input: Input<NodeInput<MagInput>, MagRecord>) {
         if let Input::Interfaces(all) = &input {
             let accesses = &self.0.machine().config().accesses;
             let known = all.iter().filter_map(|interface| {
@@ -167,7 +167,7 @@ impl Engine for Gateway {
             self.2.see(all);
         }
         self.1.looks |= self.1.watched && matches!(input, Input::Interfaces(_) | Input::Link(_));
-        self.0.handle(now, NodeInput::of_role(input));
+        self.0.handle(now, input);
     }
 
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
@@ -189,7 +189,7 @@ impl Engine for Gateway {
         self.0.deadline().map(|(at, _)| at)
     }
 
-    fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<Wish, Report, MagRecord>> {
+    fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<NodeWish<Wish>, Report, MagRecord>> {
         if core::mem::take(&mut self.1.looks) {
             self.look(io);
         }

@@ -4,7 +4,7 @@ use segue_daemon::control::Head;
 use segue_daemon::pmip::aaa::RadiusStatus;
 use segue_daemon::pmip::lma::{BindingStatus, FlowStatus, HandoverStatus, LmaStatus, TunnelStatus};
 use segue_daemon::pmip::mag::{AttachStatus, HostStatus, MagStatus};
-use segue_daemon::pmip::quality::{LinkStatus, QualityStatus};
+use segue_node::{LinkStatus, QualityStatus};
 use segue_text::terminal::layout::Column;
 use segue_text::terminal::{Colours, Tone};
 use segue_text::units;
