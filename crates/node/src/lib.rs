@@ -1,15 +1,16 @@
-//! A role as one machine ([`Node`]): the machine of its protocol, a RADIUS client if servers know its hosts, and an
-//! IEEE 802.21 function if one reports events of links. Daemons and the simulator drive nodes, so that both run the same
-//! composition.
+//! A role as one machine ([`Node`]): the machine of its protocol, a RADIUS client if servers know its hosts, an IEEE
+//! 802.21 function if one reports events of links, and what programs that decide about flows learn and order. Daemons
+//! and the simulator drive nodes, so that both run the same composition.
 //!
 //! ```text
 //!   driver ── NodeInput ──► Node ── wishes of the role ──► RADIUS client
 //!          ◄─ NodeWish ───       ◄─ verdicts of servers ──
 //!                                ◄─ events of links ── IEEE 802.21 function
+//!                                ── events, orders ── programs
 //! ```
 //!
 //! A [`Role`] says which of its machine's requests are for the client, and how verdicts return to it; [`Links`] says
-//! what follows from an event.
+//! what follows from an event of a link; [`Decided`] says what programs learn, and how orders reach the machine.
 
 #![no_std]
 #![forbid(unsafe_code)]
