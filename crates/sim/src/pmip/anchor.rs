@@ -8,7 +8,7 @@ use segue_node::{Carried, Node, NodeInput, NodeWish};
 use segue_pmip::{Lma, LmaInput, LmaRecord, LmaWish, Report};
 use segue_wire::DropReason;
 
-use super::of_role;
+use super::uses::of_role;
 use crate::mih::Sources;
 use crate::net::flow_key;
 use crate::role::{Engine, datagram};

@@ -10,7 +10,7 @@ use segue_ip::{Forward, Input, Output, Rule, Then};
 use segue_node::{Node, NodeInput, NodeWish};
 use segue_pmip::{AttachBy, LinkLayer, Mag, MagInput, MagRecord, Report, Wish};
 
-use super::of_role;
+use super::uses::of_role;
 use crate::mih::Sources;
 use crate::present::{At, Present};
 use crate::role::{Engine, datagram};

@@ -7,7 +7,8 @@ use segue_clock::{Span, Time};
 use segue_ip::Prefix;
 use segue_pmip::{PeerAddress, SessionState};
 
-use super::{Domain, FORMER, SLACK};
+use super::super::config::{FORMER, SLACK};
+use super::Domain;
 use crate::Violation;
 use crate::fault::PathRef;
 

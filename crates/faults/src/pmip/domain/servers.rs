@@ -1,67 +1,23 @@
 //! RADIUS servers that identify and authorize the hosts of a domain, and the orders of operators.
 
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::IpAddr;
 
-use segue_aaa::{AaaConfig, Server, Side};
 use segue_clock::{Span, Time};
 use segue_pmip::{LmaInput, MagInput, NodeId, Report, Why};
-use segue_sim::packet::UDP;
-use segue_sim::pmip::no_clock;
-use segue_sim::radius::{self, RadiusConfig, RadiusInput, RadiusRole, RadiusServer, Session};
+use segue_sim::radius::{RadiusInput, RadiusServer, Session};
 use segue_sim::role::Order as At;
-use segue_sim::{AgentId, RoleAgent};
-use segue_wire::radius::Secret;
 
-use super::{Anchor, Domain, Gateway, LINK, every, node, station};
-use crate::fault::{Node, PathRef};
-use crate::stage::{CORE, CORE_V6};
-use crate::{Stage, Violation};
+use super::super::config::{LINK, NODES, RadiusAgent, every, gateway_name, name, node, station};
+use super::{Anchor, Domain, Gateway};
+use crate::Violation;
+use crate::fault::PathRef;
 
-const SECRET: &[u8] = b"of the domain";
-/// After this time clients ask again about a host in service.
-const SESSION: Span = Span::from_secs(5);
-/// Before clients ask again about a host in service, if no server has answered.
-const HOLD_OFF: Span = Span::from_secs(2);
 /// Time that a client takes to be told, if nothing is lost: a session, an exchange that is given up after 7 s, the
 /// hold-off, and the answer.
 const TOLD: Span = Span::from_secs(16);
 /// Time for which a gateway does not serve a host whose binding was revoked, unless its link reports it anew.
 const REVOKED: Span = Span::from_secs(3);
-
-type RadiusAgent = RoleAgent<RadiusRole>;
-
-/// The client of a gateway or an anchor.
-pub(super) fn client(identifier: String, is_v6: bool) -> AaaConfig {
-    let address: IpAddr = if is_v6 { CORE_V6 } else { CORE };
-    let server = |port| Server { address, port, secret: Secret::new(SECRET) };
-    let [authentication, accounting] = radius::PORTS.map(server);
-    AaaConfig {
-        accounting: Vec::from([accounting]),
-        identifier: Some(identifier),
-        dead_time: HOLD_OFF,
-        hold_off: HOLD_OFF,
-        counts: true,
-        // Each start sets side and clock.
-        ..AaaConfig::new(Vec::from([authentication]), Side::Gateway, no_clock())
-    }
-}
-
-/// Adds the server, which knows all mobile nodes. It never restarts.
-pub(super) fn add_server(stage: &mut Stage) -> AgentId {
-    let hosts = every().map(|place| (station(place).0, name(place.0)));
-    let (secret, hosts) = (Secret::new(SECRET), hosts.collect());
-    let config = RadiusConfig { secret, hosts, session: Some(SESSION) };
-    let agent = RadiusAgent::of(RadiusRole(config), stage.network.seed_of(3, 0));
-    stage.add_agent(Node::Fixed(1), &radius::PORTS.map(|port| (UDP, port)), agent)
-}
-
-/// The identity of a mobile node, as servers write it.
-fn name(n: u8) -> Vec<u8> {
-    node(n).parts().1.to_vec()
-}
 
 impl Domain {
     fn server(&self) -> Option<&RadiusServer> {
@@ -148,7 +104,7 @@ impl Domain {
             _ => None,
         };
         let ended: Vec<NodeId> = fresh.filter_map(ended).collect();
-        for n in 0..super::NODES {
+        for n in 0..NODES {
             let judged = self.judged.get(&n).is_some_and(|at| now.since(*at) < TOLD);
             let unjust = ended.contains(&node(n)) && !self.is_refused(n) && !judged;
             Violation::unless(!unjust, "authorized", || {
@@ -190,9 +146,4 @@ impl Domain {
         }
         Ok(())
     }
-}
-
-/// NAS-Identifier of a gateway.
-pub(super) fn gateway_name(gateway: usize) -> String {
-    format!("gateway{gateway}")
 }
