@@ -30,8 +30,8 @@ use finding::{Finding, Verdict, ok, todo, told, unknown};
 /// exit status is 1 if there is something to do.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Configuration of the daemon (default: the file in /etc/segue whose daemon runs, ran before or
-    /// is started by the system, else the only one there, else a host's defaults)
+    /// Configuration of the daemon (default: the file in /etc/segue whose daemon runs, ran before or is started by the
+    /// system, else the only one there, else a host's defaults)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Try to reach this anchor, instead of the one in the host's join line
@@ -43,6 +43,11 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The roles that are looked for. Daemons without state of their own accompany others, and are examined if named.
+fn usual_roles() -> impl Iterator<Item = &'static Role> {
+    roles::daemons().filter(|(_, daemon)| daemon.keeps_state).map(|(role, _)| role)
 }
 
 /// Whether the system starts the daemon of a role.
@@ -79,11 +84,12 @@ fn daemon_at(path: &Path) -> Around {
 
 /// The first daemon that answers at a default control socket, else the first whose socket is closed to this user.
 fn usual_daemon() -> Around {
-    let all = roles::installed().map(|role| control::default_path(role.name, None));
+    let all = usual_roles().map(|role| control::default_path(role.name, None));
     let mut closed = Around::default();
     for path in all.chain(control::sockets()) {
         let found = daemon_at(&path);
-        match (found.role, &found.closed) {
+        let role = found.role.filter(|name| usual_roles().any(|role| role.name == *name));
+        match (role, &found.closed) {
             (Some(_), None) => return found,
             (Some(_), Some(_)) if closed.role.is_none() => closed = found,
             _ => {}
@@ -118,37 +124,33 @@ impl Subject {
             let role = kind_of(path, &text).unwrap_or_else(roles::guess).0;
             return Ok((Subject::read(role, path, &text)?, None));
         }
-        let (mut files, mut hidden) = (Vec::new(), None);
-        for role in roles::installed() {
+        let (mut with_file, mut hidden) = (Vec::new(), None);
+        for role in usual_roles() {
             match super::existing(super::default_file(role.name)) {
-                Ok(found) => files.extend(found.map(|path| (role, path))),
+                Ok(found) => with_file.extend(found.map(|_| role)),
                 Err(error) => hidden = Some(unknown(CHECK, told(error))),
             }
         }
         let by_name = |name| roles::installed().find(|role| role.name == name);
-        let here = || roles::installed().find(|role| has_state(role) || is_enabled(role));
-        // Daemons without state of their own accompany others.
-        let keeps_state =
-            |role: &Role| role.daemon.as_ref().is_some_and(|daemon| daemon.keeps_state);
-        let main: Vec<_> = files.iter().filter(|(role, _)| keeps_state(role)).collect();
-        let role = match (running.and_then(by_name).or_else(here), &main[..]) {
-            (Some(role), _) => role,
-            (None, [(only, _)]) => only,
+        let here = || usual_roles().find(|role| has_state(role) || is_enabled(role));
+        let role = match (running.and_then(by_name).or_else(here), &with_file[..]) {
+            (Some(role), _) | (None, &[role]) => role,
             (None, []) if hidden.is_none() => roles::guess().0,
             (None, _) => {
                 let text = "no daemon runs here; segue doctor -c FILE judges a configuration";
                 return Ok((Subject::default(), hidden.or_else(|| Some(unknown(CHECK, text)))));
             }
         };
-        let Some((_, path)) = files.iter().find(|(of, _)| of.name == role.name) else {
-            return Ok((Subject::without_file(role), hidden));
+        let Ok(Some(path)) = super::existing(super::default_file(role.name)) else {
+            return Ok((Subject { role: Some(role), content: role.defaults().ok() }, hidden));
         };
-        match segue_grammar::text(path).and_then(|text| Subject::read(role, path, &text)) {
+        match segue_grammar::text(&path).and_then(|text| Subject::read(role, &path, &text)) {
             Ok(subject) => Ok((subject, hidden)),
             // The daemon may run with another file.
             Err(error) if running.is_some() => {
                 let text = format!("{}; name the running daemon's file with -c FILE", told(error));
-                Ok((Subject::without_file(role), Some(unknown(CHECK, text))))
+                let subject = Subject { role: Some(role), content: role.defaults().ok() };
+                Ok((subject, Some(unknown(CHECK, text))))
             }
             Err(error) => Err(error),
         }
@@ -160,11 +162,6 @@ impl Subject {
             bail!("{name} configures no daemon: try segue check {name}");
         }
         Ok(Subject { role: Some(role), content: Some(role.read((path, text))?) })
-    }
-
-    /// A role of which no file is known, with its defaults if it has some.
-    fn without_file(role: &'static Role) -> Subject {
-        Subject { role: Some(role), content: role.defaults().ok() }
     }
 
     /// The configured control socket, else the default one of the role.
@@ -185,14 +182,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (subject, about_files) = Subject::of(args.config.as_deref(), around.role)?;
     let anchor = args.anchor.as_deref().map(|text| Locator::parse(text, SIGNAL_PORT));
     let anchor = anchor.transpose().context("--anchor")?;
-    match subject.role {
-        None if anchor.is_some() => {
-            bail!("--anchor is for a host: name its configuration with -c FILE")
-        }
-        Some(role) if anchor.is_some() && role.name != roles::HOST.name => {
-            bail!("--anchor is for a host, and this is the configuration of another role")
-        }
-        _ => {}
+    if anchor.is_some() && subject.role.is_none_or(|role| role.name != roles::HOST.name) {
+        bail!("--anchor is for a host: name its configuration with -c FILE");
     }
     let around = match (&args.control, subject.control()) {
         (None, Some(socket)) if around.role.is_none() => daemon_at(&socket),

@@ -44,11 +44,12 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> Option<Kind> {
     let all: Vec<&str> = text.lines().filter_map(key_of).collect();
     let until_table = text.lines().take_while(|line| !line.trim_start().starts_with('['));
     let top: Vec<&str> = until_table.filter_map(key_of).collect();
-    let has = |sign: &&str| match sign.strip_prefix('.') {
+    let has = |sign: &str| match sign.strip_prefix('.') {
         Some(within) => all.contains(&within),
-        None => top.contains(sign) || sign.starts_with('[') && all.contains(sign),
+        None => top.contains(&sign) || sign.starts_with('[') && all.contains(&sign),
     };
-    let fits = |(_, file): &Kind| file.own.iter().any(has) && !file.foreign.iter().any(has);
+    let has_any = |signs: &str| signs.split_whitespace().any(has);
+    let fits = |(_, file): &Kind| has_any(file.own) && !has_any(file.foreign);
     if let [only] = kinds().filter(fits).collect::<Vec<_>>()[..] {
         return Some(only);
     }

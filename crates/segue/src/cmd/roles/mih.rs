@@ -13,10 +13,10 @@ use crate::cmd::control::status::page::typed;
 pub(crate) static FUNCTION: Role = Role {
     name: <mih::Daemon<false> as run::Role>::NAME,
     file: Some(File {
-        what: "function of IEEE 802.21",
+        what: "A function of IEEE 802.21",
         title: "a configuration for `segue mih function`",
-        own: &["peers", "validity"],
-        foreign: &[],
+        own: "peers validity",
+        foreign: "",
         read: |source| {
             read::<mih::Daemon<false>, _>(source, MihFunctionFile::validate, summary::mih_function)
         },
@@ -31,10 +31,10 @@ pub(crate) static FUNCTION: Role = Role {
 pub(crate) static LINK_SAP: Role = Role {
     name: <mih::Daemon<true> as run::Role>::NAME,
     file: Some(File {
-        what: "link service access point of IEEE 802.21",
+        what: "A link service access point of IEEE 802.21",
         title: "a configuration for `segue mih link-sap`",
-        own: &["[[link]]"],
-        foreign: &["[[node]]", "[[cell]]", ".ends", "duration", "seed", "[population]"],
+        own: "[[link]]",
+        foreign: "[[node]] [[cell]] .ends duration seed [population]",
         read: |source| {
             read::<mih::Daemon<true>, _>(source, MihLinkSapFile::validate, summary::mih_link_sap)
         },

@@ -10,10 +10,10 @@ use crate::cmd::check::summary::{self, Row};
 pub(super) static LAB: Role = Role {
     name: "lab",
     file: Some(File {
-        what: "test network",
+        what: "A test network",
         title: "a test network for `segue lab up`",
-        own: &["[[node]]", "[[cell]]", ".ends"],
-        foreign: &["[[access]]", "duration", "seed", "[population]"],
+        own: "[[node]] [[cell]] .ends",
+        foreign: "[[access]] duration seed [population]",
         read: |(path, text)| {
             let plan = segue_lab::file::parse(text, &path.display().to_string())?;
             Ok(network(summary::lab(&plan)))
@@ -26,10 +26,10 @@ pub(super) static LAB: Role = Role {
 pub(super) static SCENARIO: Role = Role {
     name: "scenario",
     file: Some(File {
-        what: "simulated network or population",
+        what: "A simulated network or population",
         title: "a scenario for `segue sim`",
-        own: &["duration", "seed", "[population]"],
-        foreign: &["[[access]]"],
+        own: "duration seed [population]",
+        foreign: "[[access]]",
         read: |(path, text)| {
             if let Some(spec) = population::parse(text, &path.display().to_string(), &[])? {
                 return Ok(network(summary::population(&spec)));

@@ -22,10 +22,10 @@ use crate::cmd::doctor::{gateway, system};
 pub(crate) static LMA: Role = Role {
     name: <lma::Daemon as run::Role>::NAME,
     file: Some(File {
-        what: "local mobility anchor (Proxy Mobile IPv6)",
+        what: "A local mobility anchor (Proxy Mobile IPv6)",
         title: "a configuration for `segue pmip lma`",
-        own: &["gateways", "pool", "prefix_length", "max_bindings"],
-        foreign: &[],
+        own: "gateways pool prefix_length max_bindings",
+        foreign: "",
         read: |source| read::<lma::Daemon, _>(source, LmaFile::validate, summary::lma),
     }),
     daemon: Some(Daemon {
@@ -39,10 +39,10 @@ pub(crate) static LMA: Role = Role {
 pub(crate) static MAG: Role = Role {
     name: <mag::Daemon as run::Role>::NAME,
     file: Some(File {
-        what: "mobile access gateway (Proxy Mobile IPv6)",
+        what: "A mobile access gateway (Proxy Mobile IPv6)",
         title: "a configuration for `segue pmip mag`",
-        own: &["[[access]]"],
-        foreign: &["gateways", "pool"],
+        own: "[[access]]",
+        foreign: "gateways pool",
         read: |source| read::<mag::Daemon, _>(source, MagFile::validate, summary::mag),
     }),
     daemon: Some(Daemon {

@@ -29,14 +29,14 @@ pub struct Role {
 
 /// A kind of configuration file.
 pub(crate) struct File {
-    /// What it describes, after an article.
+    /// What it describes, with an article.
     pub(crate) what: &'static str,
     /// What it is, in a sentence.
     pub(crate) title: &'static str,
-    /// One of these shows that a file is of this kind: keys before all tables, `.key` within one, and `[tables]`.
-    pub(crate) own: &'static [&'static str],
-    /// One of these shows that it is of another kind.
-    pub(crate) foreign: &'static [&'static str],
+    /// Each shows that a file is of this kind: keys before all tables, `.key` within one, and `[tables]`.
+    pub(crate) own: &'static str,
+    /// Each shows that it is of another kind.
+    pub(crate) foreign: &'static str,
     /// Reads such a file from its name and text.
     pub(crate) read: fn(Source) -> anyhow::Result<Content>,
 }
@@ -59,10 +59,13 @@ pub(crate) struct Daemon {
     /// Lists the nftables tables, of all its instances, that may be left behind.
     pub(crate) tables: &'static [fn() -> Vec<String>],
     /// Its status page; without one the status is shown key by key.
-    pub(crate) page: Option<fn(Value, Paper) -> serde_json::Result<Vec<String>>>,
+    pub(crate) page: Option<Page>,
     /// Its part of `segue flows`, if its status holds the flows.
     pub(crate) flows: Option<Shows>,
 }
+
+/// Makes the lines of a status page, without the events.
+type Page = fn(Value, Paper) -> serde_json::Result<Vec<String>>;
 
 /// A daemon without tunnels and files.
 pub(super) const PLAIN: Daemon = Daemon {
@@ -179,7 +182,8 @@ impl Role {
     /// Its unit of systemd, if it is installed. `make install` replaces `@PREFIX@` and `@SYSCONFDIR@`.
     pub fn unit(&self) -> Option<String> {
         let (file, daemon) = (self.file.as_ref()?, self.daemon.as_ref()?);
-        let unit = UNIT.replace("@WHAT@", file.what).replace("@ROLE@", self.name);
+        let (_article, what) = file.what.split_once(' ')?;
+        let unit = UNIT.replace("@WHAT@", what).replace("@ROLE@", self.name);
         let unit = unit.replace("@VERB@", &self.verb()).replace("@CALLS@", daemon.calls);
         let unit = unit.replace("@STATE@\n", if daemon.keeps_state { STATE } else { "" });
         Some(unit.replace("@MAY@", &daemon.may.join("\n")))

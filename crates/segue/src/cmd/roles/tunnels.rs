@@ -21,10 +21,10 @@ use crate::cmd::host::check_private;
 pub(crate) static HOST: Role = Role {
     name: <host::Daemon as run::Role>::NAME,
     file: Some(File {
-        what: "mobile host",
+        what: "A mobile host",
         title: "a host's configuration",
-        own: &["[keepalive]", "[steering]", "join_file", "routes", "fail_closed"],
-        foreign: &["gateways", "pool", "[[node]]", "[[link]]", "[population]"],
+        own: "[keepalive] [steering] join_file routes fail_closed",
+        foreign: "gateways pool [[node]] [[link]] [population]",
         read: |source| {
             read_with::<host::Daemon, _>(
                 source,
@@ -46,24 +46,11 @@ pub(crate) static HOST: Role = Role {
 pub(super) static ANCHOR: Role = Role {
     name: <anchor::Daemon as run::Role>::NAME,
     file: Some(File {
-        what: "anchor",
+        what: "An anchor",
         title: "an anchor's configuration",
-        own: &[
-            "pool_v4",
-            "pool_v6",
-            "signal_port",
-            "addresses",
-            "max_paths",
-            "nat",
-            "expiry",
-            "stamp",
-            "certificate_lifetime",
-            "reach_hosts",
-            "reach_anchor",
-            "reach_routed",
-            "allow_upmt",
-        ],
-        foreign: &["gateways", "pool", "[[node]]", "[[link]]", "[population]"],
+        own: "pool_v4 pool_v6 signal_port addresses max_paths nat expiry stamp certificate_lifetime \
+              reach_hosts reach_anchor reach_routed allow_upmt",
+        foreign: "gateways pool [[node]] [[link]] [population]",
         read: |source| read::<anchor::Daemon, _>(source, AnchorFile::validate, summary::anchor),
     }),
     daemon: Some(Daemon { tables: &[clamp::tables, nat::tables, past::tables], ..DAEMON }),
