@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod anchor;
+pub mod beacon;
 pub mod clamp;
 pub mod config;
 pub mod control;

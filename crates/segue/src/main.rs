@@ -47,6 +47,7 @@ enum Verb {
     Sim(cmd::sim::Args),
     Pmip(cmd::pmip::Args),
     Mih(cmd::mih::Args),
+    Beacon(cmd::roles::beacon::Args),
     Decode(segue_decode::Args),
     Generate(cmd::generate::Args),
     #[command(hide = true)]
@@ -68,6 +69,7 @@ impl Verb {
                 | Verb::Pmip(_)
                 | Verb::Mih(_)
                 | Verb::Echo(_)
+                | Verb::Beacon(_)
         )
     }
 }
@@ -132,6 +134,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Sim(args) => cmd::sim::run(args),
         Verb::Pmip(args) => cmd::pmip::run(args),
         Verb::Mih(args) => cmd::mih::run(args),
+        Verb::Beacon(args) => cmd::roles::beacon::run(args),
         Verb::Decode(args) => segue_decode::run(args),
         Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
         Verb::Echo(args) => cmd::block_on(segue_daemon::echo::run(args)),

@@ -2,6 +2,7 @@
 //! status page, and what a crash leaves behind. `check`, `status`, `flows`, `clean`, `doctor`, `generate` and, through
 //! it, `make install` read the declarations.
 
+pub mod beacon;
 mod echo;
 mod mih;
 mod networks;
@@ -18,13 +19,14 @@ pub(crate) use role::{Content, Daemon, File, key_of};
 pub(crate) use tunnels::HOST;
 
 /// All roles, in the order of help.
-static ROLES: [&Role; 9] = [
+static ROLES: [&Role; 10] = [
     &HOST,
     &tunnels::ANCHOR,
     &LMA,
     &MAG,
     &FUNCTION,
     &LINK_SAP,
+    &beacon::BEACON,
     &echo::ECHO,
     &networks::LAB,
     &networks::SCENARIO,
