@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod anchor;
-pub mod beacon;
 pub mod clamp;
 pub mod config;
 pub mod control;

@@ -47,7 +47,6 @@ enum Verb {
     Sim(cmd::sim::Args),
     Pmip(cmd::pmip::Args),
     Mih(cmd::mih::Args),
-    Beacon(cmd::roles::beacon::Args),
     Decode(segue_decode::Args),
     Generate(cmd::generate::Args),
     #[command(hide = true)]
@@ -69,7 +68,6 @@ impl Verb {
                 | Verb::Pmip(_)
                 | Verb::Mih(_)
                 | Verb::Echo(_)
-                | Verb::Beacon(_)
         )
     }
 }
@@ -134,7 +132,6 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Sim(args) => cmd::sim::run(args),
         Verb::Pmip(args) => cmd::pmip::run(args),
         Verb::Mih(args) => cmd::mih::run(args),
-        Verb::Beacon(args) => cmd::roles::beacon::run(args),
         Verb::Decode(args) => segue_decode::run(args),
         Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
         Verb::Echo(args) => cmd::block_on(segue_daemon::echo::run(args)),

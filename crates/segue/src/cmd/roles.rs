@@ -2,7 +2,6 @@
 //! status page, and what a crash leaves behind. `check`, `status`, `flows`, `clean`, `doctor`, `generate` and, through
 //! it, `make install` read the declarations.
 
-pub mod beacon;
 mod echo;
 mod mih;
 mod networks;
@@ -19,14 +18,13 @@ pub(crate) use role::{Content, Daemon, File, key_of};
 pub(crate) use tunnels::HOST;
 
 /// All roles, in the order of help.
-static ROLES: [&Role; 10] = [
+static ROLES: [&Role; 9] = [
     &HOST,
     &tunnels::ANCHOR,
     &LMA,
     &MAG,
     &FUNCTION,
     &LINK_SAP,
-    &beacon::BEACON,
     &echo::ECHO,
     &networks::LAB,
     &networks::SCENARIO,
