@@ -11,7 +11,9 @@
 //! agree on where each interface is, and on its prefixes, which are the ones it had before (`agree`).
 
 mod orders;
+mod program;
 mod reach;
+mod servers;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,6 +27,7 @@ use segue_ip::{FlowKey, Prefix};
 use segue_keepalive::Config as Keepalive;
 use segue_mobility::Pool;
 use segue_netem::LinkSpec;
+use segue_node::RADIUS_PORT;
 use segue_pmip::{
     Access, Allowed, AttachBy, DATA_PORT, DECISION, Encapsulation, Identities, Identity, Lifetimes,
     LinkLayer, Lma, LmaConfig, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, PeerAddress,
@@ -41,6 +44,7 @@ use segue_wire::mobility::option::{AccessTechnology, Handoff};
 use crate::fault::{Entry, HostShape, Node, PathRef, PathShape};
 use crate::stage::{CORE, CORE_V6, Touched, outside};
 use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
+use program::Program;
 
 /// Number of mobile nodes, and of interfaces per node.
 const NODES: u8 = 4;
@@ -65,11 +69,15 @@ const UPLINK: u32 = 1;
 /// The gateway's access interface. Data of mobile nodes do not pass there.
 const LINK: u32 = 2;
 
-/// An anchor and its gateways as a protocol. Its orders are: `attach GATEWAY NODE INTERFACE`, where the former
+/// An anchor and its gateways as a protocol, without (`pmip`) or with RADIUS servers (`aaa`). Its orders are: `attach GATEWAY NODE INTERFACE`, where the former
 /// gateway notices the departure; `roam …`, where it does not; `detach GATEWAY NODE INTERFACE`;
 /// `flow GATEWAY NODE PORT`, a flow to the node; and `place GATEWAY NODE PORT`, which orders the flow to the
-/// node's first (even port) or second binding (odd port).
-pub struct Pmip;
+/// node's first (even port) or second binding (odd port). With servers also `refuse`, `accept` and `revoke GATEWAY NODE
+/// 0`, and `connect 0 0 0` and `leave 0 0 0` of a program that decides about flows.
+pub struct Pmip {
+    /// RADIUS servers identify and authorize the hosts.
+    pub servers: bool,
+}
 
 fn order(rng: &mut Rng, gateway: usize) -> String {
     let (node, interface) = (rng.below(NODES.into()), rng.below(INTERFACES.into()));
@@ -82,9 +90,16 @@ fn order(rng: &mut Rng, gateway: usize) -> String {
     }
 }
 
+/// An order to servers, or of an operator to the anchor.
+fn order_about(rng: &mut Rng) -> String {
+    let all = ["refuse", "accept", "accept", "revoke", "revoke", "connect", "connect", "leave"];
+    let verb = all[rng.below(all.len() as u64) as usize];
+    format!("{verb} 0 {} 0", rng.below(NODES.into()))
+}
+
 impl Protocol for Pmip {
     fn name(&self) -> &'static str {
-        "pmip"
+        if self.servers { "aaa" } else { "pmip" }
     }
 
     fn fixed(&self) -> &'static [&'static str] {
@@ -106,7 +121,11 @@ impl Protocol for Pmip {
         let handoff = ["new", "new", "unknown"][rng.below(3) as usize];
         let tunnels = ["ip", "gre"][usize::from(rng.clone().chance(0.5))];
         let settings = [("flows", flows), ("handoff", handoff), ("tunnels", tunnels)];
-        let settings = settings.map(|(name, value)| format!("{name} {value}")).to_vec();
+        let mut settings = settings.map(|(name, value)| format!("{name} {value}")).to_vec();
+        if self.servers {
+            let at = ["gateways", "all"][usize::from(rng.clone().chance(0.6))];
+            settings.push(format!("radius {at}"));
+        }
         (settings, (0..2 + rng.below(3)).map(|_| gateway(rng)).collect())
     }
 
@@ -124,6 +143,10 @@ impl Protocol for Pmip {
             let gateway = rng.below(gateways) as usize;
             schedule.entries.push(Entry::own(at_ms, order(&mut rng, gateway)));
         }
+        for _ in 0..if self.servers { 4 + rng.below(8) } else { 0 } {
+            let at_ms = rng.below(schedule.quiet_ms);
+            schedule.entries.push(Entry::own(at_ms, order_about(&mut rng)));
+        }
     }
 
     fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
@@ -134,16 +157,22 @@ impl Protocol for Pmip {
             }
             "handoff" => words.one_of("the handoff", &[("new", ()), ("unknown", ())]),
             "tunnels" => words.one_of("the tunnels", &[("ip", ()), ("gre", ())]),
+            "radius" => words.one_of("the clients", &[("gateways", ()), ("all", ())]),
             other => {
-                Err(format!("\"{other}\" is none of flows, handoff, tunnels, host, at, quiet"))
+                let known = "flows, handoff, tunnels, radius, host, at, quiet";
+                Err(format!("\"{other}\" is none of {known}"))
             }
         }
     }
 
     fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
         let verb = words.next("the order")?;
-        if !["attach", "roam", "detach", "flow", "place"].contains(&verb) {
-            return Err(format!("\"{verb}\" is none of attach, roam, detach, flow, place"));
+        const KNOWN: [&str; 10] = [
+            "attach", "roam", "detach", "flow", "place", "refuse", "accept", "revoke", "connect",
+            "leave",
+        ];
+        if !KNOWN.contains(&verb) {
+            return Err(format!("\"{verb}\" is none of {}", KNOWN.join(", ")));
         }
         words.host(hosts)?;
         for what in ["the node", "the interface"] {
@@ -197,6 +226,12 @@ struct Domain {
     heard: Time,
     /// The anchor's last start.
     began: Time,
+    /// The RADIUS server, if there is one, and when it was last told to refuse or to accept each node.
+    radius: Option<AgentId>,
+    judged: BTreeMap<u8, Time>,
+    program: Program,
+    /// An interface that a gateway has served right after its binding was revoked.
+    served_again: Option<String>,
 }
 
 fn node(n: u8) -> NodeId {
@@ -262,8 +297,15 @@ impl Domain {
         let has = |setting: &str| schedule.settings.iter().any(|line| line == setting);
         // Set at each start.
         let clock = DayClock::new(Time::ZERO, UnixTime(0));
-        let lma = Anchor::of(LmaRole::new(lma_config(&has, clock)), stage.network.seed_of(1, 0));
-        let lma = stage.add_agent(Node::Fixed(0), &PORTS, lma);
+        let is_asked = has("radius gateways") || has("radius all");
+        let radius = is_asked.then(|| servers::add_server(&mut stage));
+        let mut ports = PORTS.to_vec();
+        ports.extend(is_asked.then_some((UDP, RADIUS_PORT)));
+        let mut role = LmaRole::new(lma_config(&has, clock));
+        role.config.authorize = has("radius all");
+        role.uses.radius = role.config.authorize.then(|| servers::client("anchor".into(), true));
+        let lma = Anchor::of(role, stage.network.seed_of(1, 0));
+        let lma = stage.add_agent(Node::Fixed(0), &ports, lma);
         stage.cast::<LmaRole>(Node::Fixed(0), lma);
         let (mut mags, mut addresses) = (Vec::new(), Vec::new());
         for gateway in 0..stage.hosts.len() {
@@ -293,9 +335,14 @@ impl Domain {
             let encapsulation =
                 if has("tunnels gre") { Encapsulation::Gre } else { Encapsulation::Ip };
             let config = MagConfig { encapsulation, ..mag_config(access, clock) };
-            let agent = MagRole::ordered(config);
+            let mut agent = MagRole::ordered(config);
+            if is_asked {
+                let name = servers::gateway_name(gateway);
+                agent.config.identities = None;
+                agent.uses.radius = Some(servers::client(name, proxy_coa.is_ipv6()));
+            }
             let agent = Gateway::of(agent, stage.network.seed_of(2, gateway as u32));
-            let agent = stage.add_agent(Node::Host(gateway), &PORTS, agent);
+            let agent = stage.add_agent(Node::Host(gateway), &ports, agent);
             stage.cast::<MagRole>(Node::Host(gateway), agent);
             mags.push(agent);
             addresses.push(seen_at(gateway, proxy_coa));
@@ -321,15 +368,19 @@ impl Domain {
             lost,
             heard,
             began: start,
+            radius,
+            judged: BTreeMap::new(),
+            program: Program::default(),
+            served_again: None,
         }
     }
 
     fn lma(&self) -> &Lma {
-        &self.stage.agent::<Anchor>(self.lma).engine().0
+        self.stage.agent::<Anchor>(self.lma).engine().0.machine()
     }
 
     fn mag(&self, gateway: usize) -> &Mag {
-        &self.stage.agent::<Gateway>(self.mags[gateway]).engine().0
+        self.stage.agent::<Gateway>(self.mags[gateway]).engine().0.machine()
     }
 
     fn at_mag(&mut self, gateway: usize, input: MagInput) {
@@ -376,13 +427,21 @@ impl Scene for Domain {
     }
 
     fn next(&self) -> Option<Time> {
-        Some(self.heard)
+        self.program.next().into_iter().chain([self.heard]).min()
     }
 
     /// Gateways hear the interfaces that are present.
     fn happen(&mut self, now: Time, _record: &mut Record) -> Touched {
+        self.decide(now);
+        if now < self.heard {
+            return Touched::All;
+        }
         self.heard = now + HEARD;
         for (place, gateway) in self.truth.clone() {
+            if self.radius.is_some() {
+                self.hear(now, gateway, place);
+                continue;
+            }
             let (interface, station) = (LINK, station(place));
             self.at_mag(gateway, MagInput::Attached { interface, station, link_local: None });
         }
@@ -395,6 +454,7 @@ impl Scene for Domain {
         let lost = match node {
             Node::Fixed(_) => {
                 self.began = now;
+                self.program.lose();
                 let after = self.bindings();
                 let gone = self.bound.iter().find(|(number, (at, prefixes, until))| {
                     let is_same = |(there, own, end): &(PeerAddress, Vec<Prefix>, Time)| {
@@ -425,6 +485,10 @@ impl Scene for Domain {
         match verb {
             "flow" => self.flow(now, n as u8, last),
             "place" => self.place(n as u8, last),
+            "refuse" | "accept" => self.instruct(now, verb, n as u8),
+            "revoke" => self.revoke(n as u8),
+            "connect" => self.connect(),
+            "leave" => self.disconnect(),
             "attach" | "roam" if known => {
                 let before = self.truth.insert(place, gateway);
                 if let Some(before) = before.filter(|before| *before != gateway && verb == "attach")
@@ -491,6 +555,8 @@ impl Scene for Domain {
         }
         self.check_former(now)?;
         self.check_reached(now)?;
+        self.check_servers(now)?;
+        self.check_program(now)?;
         self.check_flows()?;
         for place in every() {
             if let Some(gateway) = self.truth.get(&place)
@@ -517,8 +583,9 @@ impl Scene for Domain {
     }
 
     fn finish(&mut self, _now: Time) -> Result<(), Violation> {
+        self.finish_servers()?;
         for place in every() {
-            let truth = self.truth.get(&place).copied();
+            let truth = self.truth.get(&place).copied().filter(|_| !self.is_refused(place.0));
             let own = |session: &segue_pmip::Session| {
                 session.node == node(place.0) && session.link_layer == station(place)
             };

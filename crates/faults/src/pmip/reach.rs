@@ -65,7 +65,7 @@ impl Domain {
     }
 
     /// Time since when the path to a gateway and the gateway itself have been free of faults.
-    fn clean_since(&self, gateway: usize) -> Option<Time> {
+    pub(super) fn clean_since(&self, gateway: usize) -> Option<Time> {
         let clean = self.stage.truth(PathRef { host: gateway, path: 0 }).clean_since();
         clean.map(|clean| clean.max(self.stage.resumed(gateway)))
     }

@@ -6,7 +6,7 @@ use segue_daemon::pmip::lma::{
     self, BindingStatus, FlowStatus, HandoverStatus, LmaStatus, TunnelStatus,
 };
 use segue_daemon::pmip::mag::{self, AttachStatus, HostStatus, MagStatus};
-use segue_daemon::pmip::quality::{LinkStatus, QualityStatus};
+use segue_node::{LinkStatus, QualityStatus};
 use segue_text::terminal::layout::Column;
 use segue_text::terminal::{Colours, Tone};
 use segue_text::units;
