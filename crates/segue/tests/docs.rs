@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,18 +12,21 @@ use tempfile::TempDir;
 /// before it changes anything in the system.
 const NO_SOCKET: &str = "/dev/null/segue.sock";
 
-const ROLES: [&str; 6] = ["host", "anchor", "pmip-lma", "pmip-mag", "mih-function", "mih-link-sap"];
+/// The roles that are installed.
+fn roles() -> impl Iterator<Item = &'static str> {
+    segue::cmd::roles::installed().map(|role| role.name)
+}
 
 #[test]
 fn the_examples_are_taken_as_they_stand() {
-    for role in ROLES {
+    for role in roles() {
         assert_taken(role, &example(role));
     }
 }
 
 #[test]
 fn the_examples_are_taken_with_every_default_written_out() {
-    for role in ROLES {
+    for role in roles() {
         // A gateway's [mih] requires the access whose hosts are reported.
         let text = example(role).replace("\n# [[access]]\n# interface", "\n[[access]]\ninterface");
         let text = text.replace("\n# proxy_coa", "\nproxy_coa").replace("\n# attach", "\nattach");
@@ -42,29 +46,8 @@ fn a_wrong_value_in_an_example_would_be_noticed() {
 #[test]
 fn every_key_stands_in_the_documentation_and_in_an_example() {
     let documentation = read("docs/configuration.md");
-    for (role, table) in [
-        ("host", ""),
-        ("host", "[keepalive]"),
-        ("host", "[path.x]"),
-        ("host", "[path.x.keepalive]"),
-        ("host", "[steering]"),
-        ("anchor", ""),
-        ("pmip-lma", ""),
-        ("pmip-lma", "[keepalive]"),
-        ("pmip-lma", "[steering]"),
-        ("pmip-lma", "[radius]"),
-        ("pmip-lma", "[[radius.server]]"),
-        ("pmip-mag", ""),
-        ("pmip-mag", "[radius]"),
-        ("pmip-mag", "[[radius.server]]"),
-        ("pmip-mag", "[[access]]"),
-        ("pmip-mag", "[[node]]"),
-        ("pmip-mag", "[mih]"),
-        ("pmip-lma", "[mih]"),
-        ("mih-function", ""),
-        ("mih-link-sap", ""),
-        ("mih-link-sap", "[[link]]"),
-    ] {
+    for (role, table) in roles().flat_map(|role| tables(role).into_iter().map(move |of| (role, of)))
+    {
         // The error message lists the valid keys.
         let error = stopped_by(role, &format!("{table}\nno_such_key = 1\n"));
         let (_, expected) = error.split_once("expected one of").unwrap_or_default();
@@ -74,23 +57,17 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
             if keys.is_empty() { error.split('`').skip(3).step_by(2).collect() } else { keys };
         assert!(keys.len() > 1, "{role} {table}: {error}");
         for key in keys {
-            let row = format!("| `{key}` |");
-            let tables = [
-                "keepalive",
-                "path",
-                "steering",
-                "access",
-                "node",
-                "radius",
-                "server",
-                "mih",
-                "link",
-            ];
-            let table_of_keys = tables.contains(&key);
-            assert!(
-                table_of_keys || documentation.contains(&row),
-                "{role} {table}: no row for {key}"
-            );
+            // A key has a row of its own, or stands in that of its table.
+            let header = table.trim_matches(['[', ']']);
+            let rows = [key, header].map(|name| format!("| `{name}` |"));
+            let has_row = documentation.lines().any(|line| {
+                line.starts_with(&rows[0])
+                    || line.starts_with(&rows[1]) && line.contains(&format!("`{key}`"))
+            });
+            let is_table = tables(role)
+                .iter()
+                .any(|table| table.trim_matches(['[', ']']).split('.').any(|part| part == key));
+            assert!(is_table || has_row, "{role} {table}: no row for {key}");
             let text = example(role);
             // Keys that only make sense with another setting are commented with "# ".
             let behind = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
@@ -104,6 +81,28 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
             });
             assert!(shown, "examples/{role}.toml does not show {key}");
         }
+    }
+}
+
+/// The tables of a role's example, with brackets; the keys before all tables are in one without a name.
+fn tables(role: &str) -> BTreeSet<String> {
+    let text = example(role);
+    let headers = text.lines().map(|line| line.trim_start_matches(['#', ' ']));
+    let headers = headers.filter(|line| line.starts_with('[') && line.ends_with(']'));
+    headers.chain([""]).map(str::to_owned).collect()
+}
+
+#[test]
+fn doctor_examines_the_example_of_every_role() {
+    for role in roles() {
+        let mut doctor = segue();
+        let file = root().join(format!("examples/{role}.toml"));
+        let output = doctor.args(["doctor", "--json", "-c"]).arg(file).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let findings: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{role}: {error}"));
+        let has = |check: &str| findings.as_array().unwrap().iter().any(|f| f["check"] == check);
+        assert!(has("kernel") && has("leftovers"), "{role}: {findings:#}");
     }
 }
 

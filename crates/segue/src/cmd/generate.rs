@@ -9,24 +9,15 @@ use anyhow::Context;
 use clap::Command;
 use clap_complete::Shell;
 
-/// Write man pages and shell completions into a directory.
+use super::roles::{self, Daemon};
+
+/// Write man pages, shell completions and units of systemd into a directory.
 #[derive(clap::Args)]
 #[command(hide = true)]
 pub struct Args {
-    /// Target directory; `man1`, `bash`, `zsh` and `fish` are created in it
+    /// Target directory; `man1`, `bash`, `zsh`, `fish` and `systemd` are created in it
     directory: PathBuf,
 }
-
-/// Daemons by role; segue-ROLE(1) lists their files. The flag says whether the daemon keeps state;
-/// the IEEE 802.21 daemons do not.
-const DAEMONS: [(&str, bool); 6] = [
-    ("host", true),
-    ("anchor", true),
-    ("pmip-lma", true),
-    ("pmip-mag", true),
-    ("mih-function", false),
-    ("mih-link-sap", false),
-];
 
 /// Runs the verb for all verbs of `program`.
 pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
@@ -48,6 +39,11 @@ pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
         clap_complete::generate_to(shell, &mut shown(program.clone()), "segue", into)
             .with_context(|| format!("cannot write the completions of {name}"))?;
     }
+    let units = under("systemd")?;
+    for role in roles::installed() {
+        let unit = units.join(format!("segue-{}.service", role.name));
+        std::fs::write(unit, role.unit().unwrap_or_default()).context("cannot write the units")?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,8 +53,8 @@ fn append_files(pages: &Path) -> std::io::Result<()> {
         let mut page = File::options().append(true).open(pages.join(format!("{page}.1")))?;
         page.write_all(text.replace('-', "\\-").as_bytes())
     };
-    for (role, has_state) in DAEMONS {
-        append(&format!("segue-{role}"), files(role, has_state))?;
+    for (role, daemon) in roles::daemons().filter(|(role, _)| role.file.is_some()) {
+        append(&format!("segue-{}", role.name), files(role.name, daemon))?;
     }
     let all = [
         ("/etc/segue", "Configurations of the daemons, one for each role."),
@@ -70,18 +66,13 @@ fn append_files(pages: &Path) -> std::io::Result<()> {
 }
 
 /// The files of a daemon.
-fn files(role: &str, has_state: bool) -> String {
+fn files(role: &str, daemon: &Daemon) -> String {
     let mut all = vec![(
         super::default_file(role).display().to_string(),
         "Configuration, unless --config names another file. A line \"#key = value\" shows the default.",
     )];
-    if role == "host" {
-        all.push((
-            "/etc/segue/join".into(),
-            "The line with which the host joins its anchor, once.",
-        ));
-    }
-    if has_state {
+    all.extend(daemon.files.iter().map(|(path, what)| ((*path).to_owned(), *what)));
+    if daemon.keeps_state {
         all.push((
             format!("/var/lib/segue/{role}.db"),
             "State, unless --state names another file.",

@@ -22,7 +22,8 @@ use segue_tunnel::PathConfig;
 use segue_wire::Mode;
 
 /// A key and its value in words.
-pub(super) struct Row {
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
     /// The key as written in the file.
     pub key: String,
     /// The value in force.
@@ -67,7 +68,7 @@ fn choice(choice: Choice) -> &'static str {
 }
 
 /// Rows for a host.
-pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
+pub(crate) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
     let mtu = settings
         .mtu
         .map_or("1456, or 1436 if the anchor has an IPv6 address".into(), |mtu| mtu.to_string());
@@ -163,7 +164,7 @@ fn probing(path: &PathConfig) -> String {
 }
 
 /// Rows for an anchor.
-pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
+pub(crate) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
     let [v4, v6] = [settings.pool_v4, settings.pool_v6].map(|pool| pool.map(|pool| pool.prefix()));
     let pools: Vec<Prefix> = [v4, v6].into_iter().flatten().collect();
     let in_force = nat::in_force(&pools, settings.nat);
@@ -219,7 +220,7 @@ pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row>
 }
 
 /// Rows for a local mobility anchor.
-pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
+pub(crate) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
     let machine = &settings.machine;
     let nodes = file.nodes.as_ref();
     let nodes = nodes.map_or("all that gateways register".into(), |nodes| listed(nodes, "none"));
@@ -313,7 +314,7 @@ fn rated(rated: &Rated) -> String {
 }
 
 /// Rows for a mobile access gateway.
-pub(super) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
+pub(crate) fn mag(file: &MagFile, settings: &Mag) -> Vec<Row> {
     let machine = &settings.machine;
     let realm = match file.realm.as_deref() {
         _ if settings.radius.is_some() => "servers say who hosts are",
@@ -384,7 +385,7 @@ fn mih(
 }
 
 /// Rows for an MIH function.
-pub(super) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
+pub(crate) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
     let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
     let mut rows =
         mih(settings, given, [&file.instance, &file.control_group].map(|key| key.as_deref()));
@@ -395,7 +396,7 @@ pub(super) fn mih_function(file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
 }
 
 /// Rows for a link service access point.
-pub(super) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
+pub(crate) fn mih_link_sap(file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
     let given = [file.name.is_none(), file.instance.is_none(), file.control.is_none()];
     let mut rows =
         mih(settings, given, [&file.instance, &file.control_group].map(|key| key.as_deref()));
@@ -473,7 +474,7 @@ fn common(
 }
 
 /// Rows for a test network.
-pub(super) fn lab(plan: &Plan) -> Vec<Row> {
+pub(crate) fn lab(plan: &Plan) -> Vec<Row> {
     let (nodes, links) = plan.names();
     let (cells, radios) = plan.air();
     vec![
@@ -485,7 +486,7 @@ pub(super) fn lab(plan: &Plan) -> Vec<Row> {
 }
 
 /// Rows for a simulated network.
-pub(super) fn scenario(scenario: &Scenario) -> Vec<Row> {
+pub(crate) fn scenario(scenario: &Scenario) -> Vec<Row> {
     let built = scenario.build();
     vec![
         row("seed", scenario.seed(), false),
@@ -496,7 +497,7 @@ pub(super) fn scenario(scenario: &Scenario) -> Vec<Row> {
 }
 
 /// Rows for a simulated population.
-pub(super) fn population(spec: &Spec) -> Vec<Row> {
+pub(crate) fn population(spec: &Spec) -> Vec<Row> {
     vec![
         row("seed", spec.seed, false),
         row("duration", spec.duration, false),
