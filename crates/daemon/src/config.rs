@@ -178,18 +178,4 @@ impl<'de> Deserialize<'de> for OnPort {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_state_has_a_log_of_its_own() {
-        let log = |state: &str| {
-            let log = history(None, None, Path::new(state)).unwrap().unwrap();
-            log.path.to_str().unwrap().to_owned()
-        };
-        assert_eq!(log("/var/lib/segue/host.db"), "/var/lib/segue/host.events");
-        assert_eq!(log("/srv/site.1"), "/srv/site.1.events");
-        assert_eq!(log("/srv/host.events"), "/srv/host.events.events");
-        assert!(history(None, Some(0), Path::new("/srv/host.db")).unwrap().is_none());
-    }
-}
+mod tests;
