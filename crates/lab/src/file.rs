@@ -11,10 +11,11 @@ mod tests;
 use std::path::Path;
 
 use anyhow::Result;
-use segue_grammar::{EndAddress, Ends, Event, Link, Mistake, Node, Part, Source, known, tables};
+use segue_grammar::{
+    EndAddress, Ends, Event, Link, Mistake, Node, Part, Source, Spanned, known, tables,
+};
 use segue_ip::Prefix;
 use segue_linux::clock::monotonic;
-use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::agenda::Agenda;
@@ -108,7 +109,7 @@ fn plan(source: &Source) -> Result<Plan, Mistake> {
     Ok(Plan { nodes, links, cells, radios, happenings })
 }
 
-fn list<T: Part>(written: Option<Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistake> {
+fn list<T: Part>(written: Option<toml::Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistake> {
     written.map_or(Ok(Vec::new()), tables)
 }
 

@@ -1,7 +1,10 @@
 //! What the daemons say about wrong files.
 
+use std::path::Path;
+
 use segue_grammar::{Config, parse};
 
+use super::groups::StateKeys;
 use super::*;
 
 /// Wrong files, each as `ROLE | TEXT | ERROR` with line breaks written as `\n`.
@@ -20,14 +23,13 @@ fn wrong_files_are_refused_with_file_line_and_key() {
 
 #[test]
 fn each_state_has_a_log_of_its_own() {
-    let log = |state: &str| {
-        let log = history(None, None, Path::new(state)).unwrap().unwrap();
-        log.path.to_str().unwrap().to_owned()
-    };
+    let keys = StateKeys::default();
+    let log = |state: &str| keys.history(Path::new(state)).unwrap().path.display().to_string();
     assert_eq!(log("/var/lib/segue/host.db"), "/var/lib/segue/host.events");
     assert_eq!(log("/srv/site.1"), "/srv/site.1.events");
     assert_eq!(log("/srv/host.events"), "/srv/host.events.events");
-    assert!(history(None, Some(0), Path::new("/srv/host.db")).unwrap().is_none());
+    let file: HostFile = parse("history_mb = 0", "f").unwrap();
+    assert!(file.state.history(Path::new("/srv/host.db")).is_none());
 }
 
 fn refusal(role: &str, text: &str) -> String {

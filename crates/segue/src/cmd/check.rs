@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use segue_daemon::config::{
-    AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
+    AnchorFile, HostFile, InterfaceName, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
 };
 use segue_daemon::lacks;
 use segue_daemon::pmip::{aaa, uplink};
@@ -293,14 +293,15 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
 /// The interfaces that a file lists and this machine does not have. The daemon waits for them.
 fn absent(kind: FileKind, text: &str) -> Vec<String> {
     let listed = match kind {
-        FileKind::Host => segue_grammar::parse(text, "").map(|file: HostFile| file.interfaces),
-        FileKind::Anchor => segue_grammar::parse(text, "").map(|file: AnchorFile| file.interfaces),
+        FileKind::Host => segue_grammar::parse(text, "").map(|file: HostFile| file.datapath),
+        FileKind::Anchor => segue_grammar::parse(text, "").map(|file: AnchorFile| file.datapath),
         _ => return Vec::new(),
     };
-    let (listed, Ok(links)) = (listed.ok().flatten().unwrap_or_default(), link::links()) else {
-        return Vec::new();
-    };
-    listed.iter().filter_map(|name| lacks::interface("interfaces:", name, &links)).collect()
+    let listed = listed.ok().and_then(|datapath| datapath.interfaces).unwrap_or_default();
+    let Ok(links) = link::links() else { return Vec::new() };
+    let lacking =
+        |InterfaceName(name): &InterfaceName| lacks::interface("interfaces:", name, &links);
+    listed.iter().filter_map(lacking).collect()
 }
 
 /// Checks that the daemon will be able to read its secrets. A user who may not read them cannot check this.
@@ -325,31 +326,31 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
         FileKind::Host => {
             let file: HostFile = segue_grammar::parse(text, &name)?;
             let settings = file.clone().validate()?;
-            let found = file.join_file.as_ref().and_then(|at| Some((at, at.metadata().ok()?)));
+            let found = file.own.join_file.as_ref().and_then(|at| Some((at, at.metadata().ok()?)));
             found.map_or(Ok(()), |(at, found)| check_private(at, found.permissions().mode()))?;
-            Ok(summary::host(&file, &settings))
+            Ok(summary::host(text, &file, &settings))
         }
         FileKind::Anchor => {
             let file: AnchorFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::anchor(&file, &file.clone().validate()?))
+            Ok(summary::anchor(text, &file, &file.clone().validate()?))
         }
         FileKind::PmipLma => {
             let file: LmaFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::lma(&file, &file.clone().validate()?))
+            Ok(summary::lma(text, &file, &file.clone().validate()?))
         }
         FileKind::PmipMag => {
             let file: MagFile = segue_grammar::parse(text, &name)?;
             let settings = file.clone().validate()?;
             uplink::check_here(&settings.machine)?;
-            Ok(summary::mag(&file, &settings))
+            Ok(summary::mag(text, &file, &settings))
         }
         FileKind::MihFunction => {
             let file: MihFunctionFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::mih_function(&file, &file.clone().validate()?))
+            Ok(summary::mih_function(text, &file, &file.clone().validate()?))
         }
         FileKind::MihLinkSap => {
             let file: MihLinkSapFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::mih_link_sap(&file, &file.clone().validate()?))
+            Ok(summary::mih_link_sap(text, &file, &file.clone().validate()?))
         }
         FileKind::Lab => Ok(summary::lab(&segue_lab::file::parse(text, &name)?)),
         FileKind::Scenario => {

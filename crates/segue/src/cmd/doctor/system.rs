@@ -157,7 +157,7 @@ pub(super) fn enrolment(
         }
         Ok(None) => {}
     }
-    let Some(path) = &file.join_file else {
+    let Some(path) = &file.own.join_file else {
         let text = format!(
             "none in {state}: run segue enroll NAME at the anchor, and segue host --join-file FILE here"
         );
