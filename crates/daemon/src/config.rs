@@ -130,7 +130,7 @@ impl<const DEFAULT: bool> JsonSchema for OnPort<DEFAULT> {
             "minimum": 1,
             "maximum": 65_535,
             "x-value": "true, false, port",
-            "default": DEFAULT,
+            "x-default": DEFAULT,
         })
     }
 }

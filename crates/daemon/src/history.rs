@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
+use segue_clock::Span;
 use segue_linux::clock::monotonic;
 use serde_json::{Map, Value};
 use tracing::warn;
@@ -196,10 +197,11 @@ pub fn read(path: &Path, since_ns: u64) -> anyhow::Result<Vec<Map<String, Value>
     Ok(all.filter(|(at, _)| *at >= since_ns).map(|(_, record)| record).collect())
 }
 
+/// Default time to keep events.
+pub const KEEP: Span = Span::from_secs(86_400);
+
 #[cfg(test)]
 mod tests {
-    use segue_clock::Span;
-
     use super::*;
 
     fn settings(path: &Path, bytes: u64) -> Settings {

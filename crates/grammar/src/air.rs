@@ -24,10 +24,8 @@ pub struct Access {
     /// Its node
     pub router: Name,
     /// Radios without an address get one from it
-    #[schemars(extend("x-unset" = "none"))]
     pub prefix: Option<Spanned<PrefixText>>,
     /// The router's address in the cell
-    #[schemars(extend("x-unset" = "none"))]
     pub gateway: Option<Spanned<Address>>,
 }
 

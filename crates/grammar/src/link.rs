@@ -25,10 +25,8 @@ use crate::values::{Duration, Ratio};
 #[serde(deny_unknown_fields)]
 pub struct Way {
     /// Delay of one direction
-    #[schemars(extend("x-unset" = "none"))]
     pub delay: Option<Duration>,
     /// Uniform around the delay in both directions, or normal with this deviation
-    #[schemars(extend("x-unset" = "none"))]
     pub jitter: Option<JitterText>,
     /// Jitter may make packets overtake each other
     #[schemars(extend("x-unset" = "`false`"))]
@@ -39,13 +37,12 @@ pub struct Way {
     /// Maximum number, size or time of queued packets
     pub queue: Option<QueueText>,
     /// Independent; exactly these packets, from 0; Gilbert–Elliott; or recorded, see below
-    #[schemars(extend("x-unset" = "none"))]
     pub loss: Option<LossText>,
     /// Everything is dropped
     #[schemars(extend("x-unset" = "`false`"))]
     pub silent: Option<bool>,
     /// Changes at times from the start, each in addition to the earlier ones
-    #[schemars(extend("x-value" = "list of `{ at, delay, rate, loss, silent }`", "x-unset" = "none"))]
+    #[schemars(extend("x-value" = "list of `{ at, delay, rate, loss, silent }`"))]
     pub profile: Option<Vec<Step>>,
     /// The profile repeats after it
     #[schemars(extend("x-unset" = "never"))]

@@ -20,14 +20,12 @@ pub struct Node {
     /// Addresses reached over any of its interfaces; in scenarios only. A node without an address gets one of
     /// 10.255.0.0/16, by its number in the file
     #[serde(default)]
-    #[schemars(extend("x-unset" = "none"))]
     pub addresses: Vec<Spanned<Address>>,
     /// Forwards packets for others; `router` is another name of the key
     #[serde(default, alias = "router")]
     pub transit: bool,
     /// Routes; in test networks only, a scenario has `[[route]]`
     #[serde(default)]
-    #[schemars(extend("x-unset" = "none"))]
     pub routes: Vec<Spanned<RouteText>>,
 }
 
@@ -46,14 +44,13 @@ pub struct Ends {
     /// follow, which test networks require (`"10.0.1.2/24"`). Interfaces of a mobile host (`[[host]]`) that have none get
     /// one of 10.254.0.0/16
     #[serde(default)]
-    #[schemars(extend("x-value" = "two lists of addresses", "x-unset" = "none"))]
+    #[schemars(extend("x-value" = "two lists of addresses"))]
     pub addresses: [Vec<Spanned<EndAddress>>; 2],
     /// Both ends detect when it is cut or mended, like the carrier of a wired interface. Hosts and anchors of tunnels probe
     /// the path and ignore the carrier
     #[schemars(extend("x-unset" = "false: an outage is silent"))]
     pub senses: Option<Spanned<bool>>,
     /// Seed of losses and jitter; in test networks only, a scenario has one seed
-    #[schemars(extend("x-unset" = "none"))]
     pub seed: Option<Spanned<u64>>,
 }
 

@@ -168,6 +168,7 @@ impl MagPolicyKeys {
 /// The source that reports hosts at an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 pub enum AttachKey {
     /// The link.
     #[default]
@@ -211,6 +212,7 @@ pub enum ScheduleKey {
 /// Access technologies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(extend("x-plain" = true))]
 pub enum TechnologyKey {
     /// A virtual or logical interface.
     Virtual,
@@ -268,6 +270,7 @@ impl WorthKeys {
 /// How a host attached to an access (Handoff Indicator).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(extend("x-plain" = true))]
 pub enum HandoffKey {
     /// Attachment over a new interface.
     #[default]

@@ -2,7 +2,8 @@
 //!
 //! A key is declared once, as a field: the doc comment is its sentence, the type has its values and its range, and
 //! `Default` its default. Extensions of a schema: `x-value` (the kind of a text), `x-minimum` and `x-maximum` (limits of a
-//! time), `x-unset` (what applies without the key), `x-rfc` (the name in an RFC),
+//! time), `x-unset` (what applies without the key), `x-rfc` (the name in an RFC), `x-plain` (choices that
+//! the sentence explains),
 //! `x-required` (validation requires it). Links in sentences are relative to
 //! `docs`.
 
@@ -98,8 +99,11 @@ fn simplify(schema: &mut Value) {
             _ => {}
         }
     }
-    if map.get("default").is_some_and(Value::is_null) {
+    // The default of a type is that of a key without another one.
+    let default = map.remove("x-default");
+    if map.get("default").is_none_or(Value::is_null) {
         map.remove("default");
+        map.extend(default.map(|default| ("default".to_owned(), default)));
     }
     if let Some(Value::String(text)) = map.get_mut("description") {
         *text = text.replace('\n', " ");
@@ -133,6 +137,22 @@ pub fn table(keys: Vec<Key>) -> Map<String, Value> {
         ("additionalProperties", false.into()),
     ];
     table.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value)).collect()
+}
+
+/// The key of a list of tables with these keys.
+#[must_use]
+pub fn list(name: &'static str, keys: Vec<Key>) -> Key {
+    let list = [("type", "array".into()), ("items", table(keys).into())];
+    let list = list.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value));
+    Key { name, schema: list.collect(), required: false }
+}
+
+/// The key of a list of events, whose keys are not described.
+#[must_use]
+pub fn events() -> Key {
+    let mut events = list("event", Vec::new());
+    events.schema.insert("items".into(), json!({ "type": "object" }));
+    events
 }
 
 /// Replaces links in sentences by their texts.

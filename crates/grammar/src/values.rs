@@ -99,15 +99,15 @@ fn outside<E: Error>(least: Option<String>, most: Option<String>, more: &str) ->
     })
 }
 
-/// Milliseconds in the language of files, such as `1500ms`, `8s` or `1h`.
+/// Milliseconds in the language of files, such as `500ms`, `1.5s` or `1h`.
 fn written(ms: u64) -> String {
     let fits = |unit: u64| ms.is_multiple_of(unit) && ms / unit < 1_000;
     match ms {
         0 => "0s".into(),
-        _ if ms.is_multiple_of(D) && ms > D => format!("{}d", ms / D),
+        _ if ms.is_multiple_of(D) => format!("{}d", ms / D),
         _ if fits(H) => format!("{}h", ms / H),
         _ if fits(MIN) => format!("{}min", ms / MIN),
-        _ if ms.is_multiple_of(S) => format!("{}s", ms / S),
+        _ if ms >= S => format!("{}s", ms as f64 / S as f64),
         _ => format!("{ms}ms"),
     }
 }
@@ -244,7 +244,7 @@ schema!(
             schema.insert(name.into(), limit.into());
         }
         if DEFAULT != 0 {
-            schema.insert("default".into(), written(DEFAULT).into());
+            schema.insert("x-default".into(), written(DEFAULT).into());
         }
         schema
     }
@@ -256,7 +256,7 @@ schema!(
     {
         let mut schema = json_schema!({ "type": ["string", "number"], "x-value": "share" });
         if DEFAULT != 0 {
-            schema.insert("default".into(), format!("{DEFAULT}%").into());
+            schema.insert("x-default".into(), format!("{DEFAULT}%").into());
         }
         schema
     }
@@ -268,7 +268,7 @@ schema!(
     {
         let mut schema = json_schema!({ "type": "integer", "minimum": LEAST, "maximum": MOST });
         if (LEAST..=MOST).contains(&DEFAULT) {
-            schema.insert("default".into(), DEFAULT.into());
+            schema.insert("x-default".into(), DEFAULT.into());
         }
         schema
     }
@@ -282,11 +282,11 @@ schema!(
         if MOST != i64::MAX {
             schema.insert("maximum".into(), (MOST as f64 / 10.0).into());
         }
-        schema.insert("default".into(), (DEFAULT as f64 / 10.0).into());
+        schema.insert("x-default".into(), (DEFAULT as f64 / 10.0).into());
         schema
     }
 );
-schema!(Flag<DEFAULT>, [const DEFAULT: bool], "Flag", json_schema!({ "type": "boolean", "default": DEFAULT }));
+schema!(Flag<DEFAULT>, [const DEFAULT: bool], "Flag", json_schema!({ "type": "boolean", "x-default": DEFAULT }));
 
 #[cfg(test)]
 mod tests {
@@ -296,6 +296,6 @@ mod tests {
     fn a_duration_is_written_as_people_write_it() {
         let all = [1_500, 110 * S, 8 * S, MIN, 30 * MIN, H, 262_140 * S, D, 90 * D, 100_000 * S];
         let all = all.map(written).join(" ");
-        assert_eq!(all, "1500ms 110s 8s 1min 30min 1h 262140s 24h 90d 100000s");
+        assert_eq!(all, "1.5s 110s 8s 1min 30min 1h 262140s 1d 90d 100000s");
     }
 }

@@ -11,8 +11,9 @@ mod tests;
 use std::path::Path;
 
 use anyhow::Result;
+use segue_grammar::schema::{self, Key};
 use segue_grammar::{
-    EndAddress, Ends, Event, Link, Mistake, Node, Part, Source, Spanned, known, tables,
+    Cell, EndAddress, Ends, Event, Link, Mistake, Node, Part, Source, Spanned, Walk, known, tables,
 };
 use segue_ip::Prefix;
 use segue_linux::clock::monotonic;
@@ -62,6 +63,18 @@ pub fn read(path: &Path) -> Result<Plan> {
 pub fn parse(text: &str, name: &str) -> Result<Plan> {
     let source = Source::new(name, text, &[])?;
     plan(&source).map_err(|mistake| source.tell(&mistake))
+}
+
+/// The keys of a description.
+#[must_use]
+pub fn keys() -> Vec<Key> {
+    vec![
+        schema::list("node", Node::described()),
+        schema::list("link", Link::described()),
+        schema::list("cell", Cell::described()),
+        schema::list("walk", Walk::described()),
+        schema::events(),
+    ]
 }
 
 fn plan(source: &Source) -> Result<Plan, Mistake> {

@@ -65,7 +65,7 @@ pub struct AnchorKeys {
     stamp: OnPort<false>,
     /// File with 32 to 128 hexadecimal digits, readable only by its owner: answer only authenticated STAMP. Requires
     /// `stamp`
-    #[schemars(extend("x-value" = "path", "x-unset" = "none"))]
+    #[schemars(extend("x-value" = "path"))]
     stamp_key: PathBuf,
     /// Validity of a host's [certificate](operation.md#certificates-and-enrolments)
     certificate_lifetime: Duration<{ 90 * D }, { 6 * S }, { 3_660 * D }>,
@@ -92,7 +92,7 @@ enum ServicesKey {
 impl Config for AnchorFile {}
 
 pub(super) fn tables() -> Vec<Table> {
-    vec![Table::of::<AnchorKeys>("anchor", "key").and::<TunnelKeys>()]
+    vec![Table::of::<AnchorKeys>("anchor", "key")]
 }
 
 impl AnchorFile {

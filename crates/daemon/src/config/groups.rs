@@ -6,21 +6,17 @@ use anyhow::{Context, bail};
 use nix::unistd::{Gid, Group};
 use schemars::JsonSchema;
 use segue_grammar::schema::Table;
-use segue_grammar::values::D;
 use segue_grammar::{Duration, Flag, Within, from_text};
 use segue_probe::metrics;
 use segue_wire::TUNNEL_PORT;
 use serde::{Deserialize, Serialize};
 
-use crate::control;
 use crate::settings::{Choice, Common, History, Tunnel};
+use crate::{control, history};
 
 pub(super) fn tables() -> Vec<Table> {
-    vec![
-        Table::of::<DaemonKeys>("daemon", "key"),
-        Table::of::<StateKeys>("state", "key"),
-        Table::of::<DatapathKeys>("datapath", "key"),
-    ]
+    let all = Table::of::<DaemonKeys>("daemon", "key").and::<StateKeys>();
+    vec![all.and::<DatapathKeys>().and::<TunnelKeys>()]
 }
 
 /// Keys of every daemon.
@@ -29,7 +25,6 @@ pub(super) fn tables() -> Vec<Table> {
 pub struct DaemonKeys {
     /// Name of this daemon if several of its role run on one machine; part of the default `control` and `state`. Set
     /// `device` (`segue1`) and `port`, too
-    #[schemars(extend("x-unset" = "none"))]
     instance: Option<Instance>,
     /// Socket for commands such as `segue status`
     #[schemars(extend("x-value" = "path", "x-unset" = "`\"/run/segue/ROLE.sock\"`"))]
@@ -38,7 +33,7 @@ pub struct DaemonKeys {
     #[schemars(extend("x-value" = "name", "x-unset" = "root alone"))]
     control_group: String,
     /// Serve [metrics](operation.md#metrics) there; without an address, only to this machine
-    #[schemars(extend("x-value" = "`\":PORT\"`, `\"ADDRESS:PORT\"`", "x-unset" = "none"))]
+    #[schemars(extend("x-value" = "`\":PORT\"`, `\"ADDRESS:PORT\"`"))]
     metrics: String,
 }
 
@@ -50,7 +45,7 @@ pub struct StateKeys {
     #[schemars(extend("x-value" = "path", "x-unset" = "`\"/var/lib/segue/ROLE.db\"`"))]
     pub state: Option<PathBuf>,
     /// How long to keep events in the [log](operation.md#what-happened-an-hour-ago), within `history_mb`
-    history: Duration<D>,
+    history: Duration<{ history::KEEP.0 / 1_000_000 }>,
     /// Maximum size of that log in megabytes; 0 disables it
     history_mb: Within<10, 0, 10_000>,
 }

@@ -31,7 +31,7 @@ joined! {
 pub struct HostKeys {
     /// File with the line of `segue enroll`, readable only by its owner; or `--join LINE`, `--join -` (standard input),
     /// `--join-file`. Required until the host is enrolled
-    #[schemars(extend("x-value" = "path", "x-unset" = "none"))]
+    #[schemars(extend("x-value" = "path"))]
     pub join_file: Option<PathBuf>,
     /// Upper limit of the tunnel device's MTU; [paths](operation.md#mtu) may require less. The default fits into 1500
     /// bytes
@@ -70,7 +70,7 @@ impl Config for HostFile {
 
 pub(super) fn tables() -> Vec<Table> {
     vec![
-        Table::of::<HostKeys>("host", "key").and::<TunnelKeys>(),
+        Table::of::<HostKeys>("host", "key"),
         Table::of::<KeepaliveKeys>("keepalive", "key"),
         Table::of::<PathKeys>("path", "key"),
         Table::of::<SteeringKeys>("steering", "key"),

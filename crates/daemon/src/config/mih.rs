@@ -44,7 +44,6 @@ pub struct FunctionKeys {
     name: Option<String>,
     /// Peers that may register, by address or prefix, in addition to this machine
     #[serde(skip_serializing)]
-    #[schemars(extend("x-unset" = "none"))]
     peers: Vec<PrefixText>,
     /// Validity of a registration; it is renewed after half of that
     validity: Duration<{ 20 * S }, { 4 * S }, { 24 * H }>,
@@ -116,6 +115,7 @@ impl Default for Functions {
 /// The transport of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum TransportKey {
     /// UDP; each frame is acknowledged.
     #[default]
@@ -127,6 +127,7 @@ enum TransportKey {
 /// The source of events about a link's stations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum SourceKey {
     /// The carrier, and any packet of a station.
     #[default]

@@ -67,7 +67,7 @@ pub struct LmaKeys {
     #[schemars(extend("x-rfc" = "LMAA", "x-required" = true))]
     address: Option<IpAddr>,
     /// An additional address for gateways [over IPv4](pmip.md#over-ipv4), if `address` is IPv6
-    #[schemars(extend("x-rfc" = "IPv4-LMAA", "x-unset" = "none"))]
+    #[schemars(extend("x-rfc" = "IPv4-LMAA"))]
     address_v4: Option<Ipv4Addr>,
     /// Accept hosts' packets in UDP from gateways without a NAT
     accept_udp: bool,
@@ -94,7 +94,7 @@ pub struct LmaKeys {
     /// timeout
     flow_label: bool,
     /// Socket of [programs that decide](decision.md) the placement of flows
-    #[schemars(extend("x-value" = "path", "x-unset" = "none"))]
+    #[schemars(extend("x-value" = "path"))]
     decisions: PathBuf,
     /// Functions of IEEE 802.21 that report which hosts are about to leave
     #[serde(skip_serializing)]
@@ -115,7 +115,7 @@ pub struct MagKeys {
     /// The hosts' anchor
     #[schemars(extend("x-required" = true))]
     anchor: Option<IpAddr>,
-    /// Hosts' packets towards the anchor are in
+    /// What carries hosts' packets to the anchor
     encapsulation: EncapsulationKey,
     /// Behaviour of the anchor
     profile: ProfileKey,
@@ -136,7 +136,6 @@ pub struct MagKeys {
     #[serde(skip_serializing)]
     mih: Option<MihKeys>,
     /// Name servers announced to hosts
-    #[schemars(extend("x-unset" = "none"))]
     name_servers: Vec<Ipv6Addr>,
     /// Set the link-layer address of RFC 6543, common to all gateways, on access interfaces
     fixed_mac: Flag<true>,
@@ -150,7 +149,7 @@ pub struct MagKeys {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RelayKeys {
-    /// MTU of the tunnel device, which a gateway announces to hosts; the default fits all tunnels over paths of 1500 bytes
+    /// MTU of the tunnel device and the hosts; the default fits all tunnels over paths of 1500 bytes
     // 1500 bytes less an outer IPv6 header and a GRE header with key; at least the minimum MTU of IPv6 (RFC 8200, section 5).
     mtu: Within<1_452, 1_280, 65_535>,
 }
@@ -198,12 +197,11 @@ impl Config for MagFile {}
 
 pub(super) fn tables() -> Vec<Table> {
     vec![
-        Table::of::<LmaKeys>("pmip-lma", "key").and::<LmaPolicyKeys>(),
+        Table::of::<LmaKeys>("pmip-lma", "key").and::<LmaPolicyKeys>().and::<RelayKeys>(),
         Table::of::<WorthKeys>("worth", "key"),
-        Table::of::<MagKeys>("pmip-mag", "key").and::<MagPolicyKeys>(),
+        Table::of::<MagKeys>("pmip-mag", "key").and::<MagPolicyKeys>().and::<RelayKeys>(),
         Table::of::<AccessKeys>("access", "key"),
         Table::of::<NodeKeys>("node", "key"),
-        Table::of::<RelayKeys>("relay", "key"),
     ]
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Population {
     #[schemars(extend("x-unset" = "no orders"))]
     planned_every: Option<Spanned<Duration>>,
     /// Share of hosts with a flow, time between packets, their length
-    #[schemars(extend("x-value" = "`{ share, interval, bytes }`", "x-unset" = "none"))]
+    #[schemars(extend("x-value" = "`{ share, interval, bytes }`"))]
     flows: Option<FlowsTable>,
     /// Kinds of paths
     class: Vec<ClassTable>,

@@ -24,7 +24,7 @@ use segue_grammar::{
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use apps::Common;
 
@@ -117,27 +117,16 @@ pub(super) fn described() -> Vec<Table> {
         Table::of::<tcp::Web>("web", "`[[web]]`"),
         Table::of::<udp::Measured>("measured", "key"),
         Table::of::<udp::Voip>("voip", "`[[voip]]`"),
-        Table::of::<udp::Video>("video", "`[[video]]`"),
-        Table::of::<udp::Conference>("conference", "`[[conference]]`"),
+        Table::of::<udp::Frames>("frames", "key"),
+        Table::of::<udp::VideoKeys>("video", "`[[video]]`"),
+        Table::of::<udp::ConferenceKeys>("conference", "`[[conference]]`"),
     ]
 }
 
 /// The keys of a scenario's file.
 pub(super) fn top() -> Vec<Key> {
-    let list = |keys: Vec<Key>| {
-        let list = [("type", "array".into()), ("items", schema::table(keys).into())];
-        list.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value)).collect()
-    };
-    let kind =
-        |kind: &Kind| Key { name: kind.name, schema: list((kind.described)()), required: false };
-    let all = [("event", json!({ "type": "array", "items": { "type": "object" } }))];
-    let event = |(name, schema): (_, Value)| Key {
-        name,
-        schema: schema.as_object().cloned().unwrap_or_default(),
-        required: false,
-    };
-    let tables = KINDS.iter().map(kind).chain(all.into_iter().map(event));
-    Top::described().into_iter().chain(tables).collect()
+    let tables = KINDS.iter().map(|kind| schema::list(kind.name, (kind.described)()));
+    Top::described().into_iter().chain(tables).chain([schema::events()]).collect()
 }
 
 impl File {

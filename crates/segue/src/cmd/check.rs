@@ -140,7 +140,7 @@ impl FileKind {
         }
     }
 
-    fn describe(self) -> &'static str {
+    pub(crate) fn describe(self) -> &'static str {
         match self {
             FileKind::Host => "a host's configuration",
             FileKind::Anchor => "an anchor's configuration",

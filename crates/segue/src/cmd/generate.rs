@@ -1,4 +1,6 @@
-//! `segue generate`: generates files from the command definitions for `make install`.
+//! `segue generate`: generates files from the definitions of commands and keys, for `make install` and the documentation.
+
+mod keys;
 
 use std::fs::File;
 use std::io::Write;
@@ -9,12 +11,33 @@ use anyhow::Context;
 use clap::Command;
 use clap_complete::Shell;
 
+use super::check::FileKind;
+
 /// Write man pages and shell completions into a directory.
 #[derive(clap::Args)]
-#[command(hide = true)]
+#[command(hide = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
     /// Target directory; `man1`, `bash`, `zsh` and `fish` are created in it
-    directory: PathBuf,
+    #[arg(required = true)]
+    directory: Option<PathBuf>,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+/// What is generated from the declarations of keys.
+#[derive(clap::Subcommand)]
+enum What {
+    /// Print the JSON Schema of a kind of file, for editors
+    Schema {
+        /// The kind of file
+        kind: FileKind,
+    },
+    /// Write the tables of keys into pages of the documentation
+    Keys {
+        /// The pages
+        #[arg(required = true)]
+        pages: Vec<PathBuf>,
+    },
 }
 
 /// Daemons by role; segue-ROLE(1) lists their files. The flag says whether the daemon keeps state;
@@ -30,8 +53,18 @@ const DAEMONS: [(&str, bool); 6] = [
 
 /// Runs the verb for all verbs of `program`.
 pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
+    match args.what {
+        Some(What::Schema { kind }) => println!("{:#}", keys::schema(kind)),
+        Some(What::Keys { pages }) => pages.iter().try_for_each(|page| keys::write(page))?,
+        None => manual(&args.directory.unwrap_or_default(), program)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes man pages and completions.
+fn manual(directory: &Path, program: Command) -> anyhow::Result<()> {
     let under = |name: &str| -> anyhow::Result<PathBuf> {
-        let path = args.directory.join(name);
+        let path = directory.join(name);
         std::fs::create_dir_all(&path)
             .with_context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
@@ -48,7 +81,7 @@ pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
         clap_complete::generate_to(shell, &mut shown(program.clone()), "segue", into)
             .with_context(|| format!("cannot write the completions of {name}"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Appends the section FILES to the pages of the program and of each daemon.

@@ -19,7 +19,6 @@ struct Nat {
     node: Name,
     /// Interfaces or neighbours inside; the others are outside
     #[serde(default)]
-    #[schemars(extend("x-unset" = "none"))]
     inside: Vec<Name>,
     /// Radios in the node's cells are inside
     #[serde(default)]

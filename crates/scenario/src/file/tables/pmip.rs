@@ -80,7 +80,6 @@ pub(super) struct LmaKeys {
     pool: Spanned<PrefixText>,
     /// `[[mih]]` tables: functions that announce departures of hosts to it; it must be able to reach their nodes
     #[serde(default)]
-    #[schemars(extend("x-unset" = "none"))]
     functions: Vec<Name>,
     /// Addresses that may register hosts
     #[serde(default)]

@@ -31,25 +31,18 @@ pub(super) struct Connection {
     #[schemars(extend("x-unset" = "20"))]
     window: Option<Packets>,
     /// First window in packets
-    #[schemars(extend("x-unset" = "as the profile"))]
     initial_window: Option<Packets>,
     /// First threshold in packets
-    #[schemars(extend("x-unset" = "as the profile"))]
     initial_ssthresh: Option<Packets>,
     /// Shortest retransmission timeout
-    #[schemars(extend("x-unset" = "as the profile"))]
     min_rto: Option<Duration>,
     /// Granularity of the clock
-    #[schemars(extend("x-unset" = "as the profile"))]
     tick: Option<Duration<0, 1>>,
     /// Maximum delay of an acknowledgement that waits for a second segment, or `false`
-    #[schemars(extend("x-unset" = "as the profile"))]
     delayed_ack: Option<DelayedAck>,
     /// Number of duplicates that indicate a loss
-    #[schemars(extend("x-unset" = "as the profile"))]
     dupack_threshold: Option<Within<0, 1, 1_000>>,
     /// Bytes of a pure acknowledgement
-    #[schemars(extend("x-unset" = "as the profile"))]
     ack_size: Option<Within<0, 1, 65_535>>,
 }
 
@@ -104,6 +97,7 @@ pub(super) struct Web {
 /// Source of sizes and times of pages.
 #[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum WebModel {
     /// 3GPP2's C.R1002.
     #[default]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use segue_clock::Time;
 use segue_grammar::link::Rate;
-use segue_grammar::{Duration, Mistake, Name, Spanned, Within};
+use segue_grammar::{Duration, Mistake, Name, Spanned, Within, parts};
 use segue_traffic::apps::{
     ConferenceConfig, Forwarding, MeterConfig, Spurts, Trace, TraceUnits, VideoConfig, VoipConfig,
     links_of,
@@ -36,7 +36,6 @@ pub(super) struct Measured {
     forwarding: ForwardingName,
     /// Times of handovers that no interface shows, such as those of a tunnel
     #[serde(default)]
-    #[schemars(extend("x-unset" = "none"))]
     handovers: Vec<Spanned<Duration>>,
     /// How long before the handover its interval begins
     #[serde(default)]
@@ -64,10 +63,26 @@ pub(super) struct Voip {
 }
 
 /// A stream of video from the second end to the first.
+struct Video {
+    frames: Frames,
+    own: VideoKeys,
+}
+
+parts!(Video { frames: Frames, own: VideoKeys });
+
+/// A videoconference.
+struct Conference {
+    frames: Frames,
+    own: ConferenceKeys,
+}
+
+parts!(Conference { frames: Frames, own: ConferenceKeys });
+
+/// The keys of pictures.
 #[derive(Deserialize, JsonSchema)]
-pub(super) struct Video {
+pub(super) struct Frames {
     /// A file of frames, relative to the scenario's directory
-    #[schemars(extend("x-unset" = "a small built-in one"))]
+    #[schemars(extend("x-unset" = "a small built-in one; `conference`: pictures generated from the seed"))]
     trace: Option<Name>,
     /// Unit of its times
     #[serde(default)]
@@ -77,36 +92,26 @@ pub(super) struct Video {
     trace_size: SizeUnit,
     /// Maximum bytes in a packet
     #[serde(default)]
-    max_payload_bytes: Payload,
+    max_payload_bytes: Within<1_440, 0, { u32::MAX as i64 }>,
+}
+
+/// The further keys of a video.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct VideoKeys {
     /// A frame's packets are spread over its time
     #[serde(default)]
     paced: bool,
 }
 
-/// Bytes of video in a packet.
-type Payload = Within<1_440, 0, { u32::MAX as i64 }>;
-
-/// A videoconference.
+/// The further keys of a videoconference.
 #[derive(Deserialize, JsonSchema)]
-pub(super) struct Conference {
-    /// A file of frames for both ends
-    #[schemars(extend("x-unset" = "pictures generated from the seed"))]
-    trace: Option<Name>,
-    /// Unit of its times
-    #[serde(default)]
-    trace_time: TimeUnit,
-    /// Unit of its sizes
-    #[serde(default)]
-    trace_size: SizeUnit,
+pub(super) struct ConferenceKeys {
     /// Bit rate of the pictures
     #[schemars(extend("x-unset" = "64 kbit/s"))]
     rate: Option<Rate>,
     /// Pictures per second
     #[serde(default)]
     frames_per_s: Within<15, 0, { u32::MAX as i64 }>,
-    /// Maximum bytes in a packet
-    #[serde(default)]
-    max_payload_bytes: Payload,
     /// Codec of the speech
     #[serde(default = "Codec::of_conferences")]
     codec: Codec,
@@ -176,14 +181,14 @@ impl Table for App<Measured, Voip> {
 
 impl Table for App<Measured, Video> {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let App { common, over, own } = self;
+        let App { common, over, own: Video { frames, own } } = self;
         let default = VideoConfig::default();
         let dscp = over.dscp.map_or(default.dscp, Within::get);
         let placed = common.place(builder, UDP, (1, 1), dscp)?;
-        let trace = read_trace(builder, own.trace.as_ref(), own.trace_time, own.trace_size)?;
+        let trace = frames.read(builder)?;
         let config = VideoConfig {
             trace: trace.unwrap_or(default.trace),
-            max_payload_bytes: own.max_payload_bytes.get(),
+            max_payload_bytes: frames.max_payload_bytes.get(),
             paced: own.paced,
             period: common.period(builder)?,
             dscp,
@@ -195,18 +200,18 @@ impl Table for App<Measured, Video> {
 
 impl Table for App<Measured, Conference> {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let App { common, over, own } = self;
+        let App { common, over, own: Conference { frames, own } } = self;
         let default = ConferenceConfig::default();
         let dscp = over.dscp.map_or(default.dscp, Within::get);
         let placed = common.place(builder, UDP, (2, 2), dscp)?;
-        let trace = read_trace(builder, own.trace.as_ref(), own.trace_time, own.trace_size)?;
+        let trace = frames.read(builder)?;
         let mut pictures = default.pictures;
         pictures.frames_per_s = own.frames_per_s.get();
         pictures.rate_bps = own.rate.and_then(|r| r.0).unwrap_or(pictures.rate_bps);
         let config = ConferenceConfig {
             pictures,
             trace,
-            max_payload_bytes: own.max_payload_bytes.get(),
+            max_payload_bytes: frames.max_payload_bytes.get(),
             dscp,
             voice: own.codec.config(),
             period: common.period(builder)?,
@@ -217,18 +222,16 @@ impl Table for App<Measured, Conference> {
     }
 }
 
-fn read_trace(
-    builder: &Builder<'_>,
-    file: Option<&Name>,
-    time: TimeUnit,
-    size: SizeUnit,
-) -> Result<Option<Arc<Trace>>, Mistake> {
-    let Some(file) = file else { return Ok(None) };
-    let text = builder.read_file(file)?;
-    let units = TraceUnits { seconds: time == TimeUnit::S, bits: size == SizeUnit::Bits };
-    let trace = Trace::parse(&text, units);
-    let trace = trace.map_err(|e| Mistake::of(file, format!("{}:{e}", file.get_ref())))?;
-    Ok(Some(Arc::new(trace)))
+impl Frames {
+    /// The trace, if there is a file.
+    fn read(&self, builder: &Builder<'_>) -> Result<Option<Arc<Trace>>, Mistake> {
+        let Some(file) = &self.trace else { return Ok(None) };
+        let text = builder.read_file(file)?;
+        let (seconds, bits) = (self.trace_time == TimeUnit::S, self.trace_size == SizeUnit::Bits);
+        let trace = Trace::parse(&text, TraceUnits { seconds, bits });
+        let trace = trace.map_err(|e| Mistake::of(file, format!("{}:{e}", file.get_ref())))?;
+        Ok(Some(Arc::new(trace)))
+    }
 }
 
 /// Reference of the delay variation.
@@ -245,6 +248,7 @@ enum ForwardingName {
 /// A speech codec.
 #[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum Codec {
     /// 160 bytes every 20 ms.
     #[default]
@@ -269,6 +273,7 @@ impl Codec {
 /// Unit of the times in a trace of frames.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum TimeUnit {
     /// Milliseconds.
     #[default]
@@ -280,6 +285,7 @@ enum TimeUnit {
 /// Unit of the sizes in a trace of frames.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum SizeUnit {
     /// Bytes.
     #[default]
