@@ -71,8 +71,7 @@ fn markdown(table: &Table, link: &dyn Fn(&str) -> String) -> String {
         format!("|`{}`||as in {}|\n", names.join("`, `"), linked(place, link))
     };
     let rows = table.keys.iter().map(row).chain(table.others.iter().map(other));
-    format!("|{}|value|meaning|\n|---|---|---|\n", table.heading)
-        + &rows.collect::<String>()
+    format!("|{}|value|meaning|\n|---|---|---|\n", table.heading) + &rows.collect::<String>()
 }
 
 /// A text with its links as seen from a page.
