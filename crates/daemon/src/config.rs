@@ -1,40 +1,18 @@
 //! Configuration files: the operator's keys, which one validation turns into a daemon's settings. No file is needed;
 //! every key has a default.
 
-/// Defines a text with a default, and the kind of text in one word.
-macro_rules! text_key {
-    ($name:ident, $value:literal, $default:literal) => {
-        #[doc = concat!("A ", $value, ".")]
-        #[derive(
-            Clone, Debug, ::serde::Serialize, ::serde::Deserialize, ::schemars::JsonSchema,
-        )]
-        #[serde(transparent)]
-        #[schemars(inline, extend("x-value" = $value))]
-        struct $name(String);
-
-        impl Default for $name {
-            fn default() -> $name {
-                $name($default.into())
-            }
-        }
-    };
-}
-
 mod anchor;
 mod groups;
 mod host;
 mod mih;
 mod pmip;
 mod radius;
+mod values;
 
-use std::borrow::Cow;
-use std::fmt;
-
-use anyhow::bail;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use segue_grammar::schema::Table;
-use serde::Deserialize;
-use serde::de::{Error, Unexpected, Visitor};
+use segue_grammar::{
+    KeepaliveKeys, LmaPolicyKeys, MagPolicyKeys, PathKeys, SteeringKeys, WorthKeys,
+};
 
 pub use anchor::AnchorFile;
 pub use groups::{InterfaceName, default_state, instance_name};
@@ -43,96 +21,31 @@ pub use mih::{MihFunctionFile, MihLinkSapFile};
 pub use pmip::{LmaFile, MagFile};
 pub use radius::RadiusKeys;
 
+use groups::{DaemonKeys, DatapathKeys, StateKeys, TunnelKeys};
+use pmip::RelayKeys;
+
 /// The tables of keys in the documentation.
 #[must_use]
 pub fn tables() -> Vec<Table> {
-    [
-        host::tables(),
-        anchor::tables(),
-        pmip::tables(),
-        mih::tables(),
-        radius::tables(),
-        groups::tables(),
+    let daemon = Table::of::<DaemonKeys>("daemon", "key").and::<StateKeys>();
+    vec![
+        daemon.and::<DatapathKeys>().and::<TunnelKeys>(),
+        Table::of::<host::HostKeys>("host", "key"),
+        Table::of::<KeepaliveKeys>("keepalive", "key"),
+        Table::of::<PathKeys>("path", "key"),
+        Table::of::<SteeringKeys>("steering", "key"),
+        Table::of::<anchor::AnchorKeys>("anchor", "key"),
+        Table::of::<pmip::LmaKeys>("pmip-lma", "key").and::<LmaPolicyKeys>().and::<RelayKeys>(),
+        Table::of::<WorthKeys>("worth", "key"),
+        Table::of::<pmip::MagKeys>("pmip-mag", "key").and::<MagPolicyKeys>().and::<RelayKeys>(),
+        Table::of::<pmip::AccessKeys>("access", "key"),
+        Table::of::<pmip::NodeKeys>("node", "key"),
+        Table::of::<RadiusKeys>("radius", "key"),
+        Table::of::<radius::RadiusServerKeys>("radius.server", "key"),
+        Table::of::<mih::FunctionKeys>("mih-function", "key"),
+        Table::of::<mih::MihKeys>("mih", "key"),
+        Table::of::<mih::LinkKeys>("link", "key"),
     ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-/// Checks that a link-layer address is of one interface, and not a group address, which never sends.
-fn one_station(text: &str, address: &[u8]) -> anyhow::Result<()> {
-    if address.first().is_some_and(|first| first & 1 == 1) {
-        bail!("{text} is the address of a group, not of one interface");
-    }
-    Ok(())
-}
-
-/// Whether to run a service, or the port to run it on, as in `true` or `8862`. The parameter is the default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnPort<const DEFAULT: bool> {
-    /// Off.
-    Off,
-    /// On its usual port.
-    Usual,
-    /// On this one.
-    Port(u16),
-}
-
-impl<const DEFAULT: bool> OnPort<DEFAULT> {
-    /// The port, if the service runs; `usual` is its usual one.
-    fn port(self, usual: u16) -> Option<u16> {
-        match self {
-            OnPort::Off => None,
-            OnPort::Usual => Some(usual),
-            OnPort::Port(port) => Some(port),
-        }
-    }
-}
-
-impl<const DEFAULT: bool> Default for OnPort<DEFAULT> {
-    fn default() -> Self {
-        if DEFAULT { OnPort::Usual } else { OnPort::Off }
-    }
-}
-
-struct OnPortVisitor<const DEFAULT: bool>;
-
-impl<const DEFAULT: bool> Visitor<'_> for OnPortVisitor<DEFAULT> {
-    type Value = OnPort<DEFAULT>;
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("true, false or a port from 1 to 65535")
-    }
-    fn visit_bool<E: Error>(self, on: bool) -> Result<Self::Value, E> {
-        Ok(if on { OnPort::Usual } else { OnPort::Off })
-    }
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        let port = u16::try_from(number).ok().filter(|port| *port != 0);
-        port.map(OnPort::Port).ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
-    }
-}
-
-impl<'de, const DEFAULT: bool> Deserialize<'de> for OnPort<DEFAULT> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OnPortVisitor)
-    }
-}
-
-impl<const DEFAULT: bool> JsonSchema for OnPort<DEFAULT> {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "OnPort".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["boolean", "integer"],
-            "minimum": 1,
-            "maximum": 65_535,
-            "x-value": "true, false, port",
-            "x-default": DEFAULT,
-        })
-    }
 }
 
 #[cfg(test)]

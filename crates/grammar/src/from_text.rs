@@ -1,4 +1,4 @@
-//! Values that files contain as strings.
+//! Types with a form of their own in files.
 
 /// Implements `Deserialize` and `JsonSchema` for a type by parsing a TOML string with `parse`; errors use the file's terms.
 /// `value` is the kind of text in one word, such as `address`.
@@ -12,7 +12,18 @@ macro_rules! from_text {
             }
         }
 
-        impl ::schemars::JsonSchema for $type {
+        $crate::described!($type, { "type": "string", "x-value": $value });
+    };
+}
+
+/// Implements `JsonSchema` for a type by a schema that stands wherever the type does. Parameters of the type come first.
+#[macro_export]
+macro_rules! described {
+    ($(@[$($params:tt)*])? $type:ty, { $($schema:tt)* }) => {
+        $crate::described!($(@[$($params)*])? $type = ::schemars::json_schema!({ $($schema)* }));
+    };
+    ($(@[$($params:tt)*])? $type:ty = $schema:expr) => {
+        impl $(<$($params)*>)? ::schemars::JsonSchema for $type {
             fn inline_schema() -> bool {
                 true
             }
@@ -20,7 +31,7 @@ macro_rules! from_text {
                 stringify!($type).into()
             }
             fn json_schema(_: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
-                ::schemars::json_schema!({ "type": "string", "x-value": $value })
+                $schema
             }
         }
     };

@@ -35,7 +35,7 @@ impl Default for Constants {
 macro_rules! probing {
     ($(#[$meta:meta])* $name:ident { $($own:tt)* }) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
             /// Probe the path. Otherwise it is probed only until one answer has arrived, also after each new address;

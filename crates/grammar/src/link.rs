@@ -1,10 +1,9 @@
 //! The keys of a link's parameters, shared by test networks (`segue lab`) and scenarios (`segue
 //! sim`): `delay`, `jitter`, `reordering`, `rate`, `queue`, `loss`, `silent`, `profile`, `period`.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use segue_clock::Span;
 use segue_netem::{Change, Jitter, LinkSpec, Loss, LossTrace, Profile, Queue};
 use segue_text::units;
@@ -316,17 +315,7 @@ macro_rules! visited {
             }
         }
 
-        impl JsonSchema for $type {
-            fn inline_schema() -> bool {
-                true
-            }
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($type).into()
-            }
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
+        described!($type, $schema);
     };
 }
 

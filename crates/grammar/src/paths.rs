@@ -14,7 +14,7 @@ use crate::keepalive::KeepaliveKeys;
 use crate::values::{Duration, Tenths};
 
 /// Keys of one interface.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PathKeys {
     /// Replaces keys of `[keepalive]` for this path. If `[keepalive]` sets `k` and `period`, the path must set its own
@@ -63,7 +63,7 @@ enum EncapsulationKey {
 }
 
 /// How flows move between paths.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SteeringKeys {
     /// A path is better if its score is higher by more than these points

@@ -1,14 +1,14 @@
 //! Values with units, ranges and defaults. Each refuses what lies outside its range, and has range and default in its
 //! schema. A default of zero, or outside of the range, is none.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{Schema, json_schema};
 use segue_clock::Span;
 use segue_text::units;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 /// Milliseconds of a second, for the parameters of [`Duration`].
 pub const S: u64 = 1_000;
@@ -46,41 +46,25 @@ pub struct Tenths<const DEFAULT: i64, const LEAST: i64 = 0, const MOST: i64 = { 
 #[serde(transparent)]
 pub struct Flag<const DEFAULT: bool>(pub bool);
 
-impl<const DEFAULT: u64, const LEAST: u64, const MOST: u64> Default
-    for Duration<DEFAULT, LEAST, MOST>
-{
-    fn default() -> Self {
-        Duration(Span::from_millis(DEFAULT))
-    }
+/// Implements `Default` for a type with these parameters.
+macro_rules! default {
+    ([$($params:tt)*] $type:ty = $default:expr) => {
+        impl<$($params)*> Default for $type {
+            fn default() -> Self {
+                $default
+            }
+        }
+    };
 }
 
-impl<const DEFAULT: u8> Default for Ratio<DEFAULT> {
-    fn default() -> Self {
-        Ratio(f64::from(DEFAULT) / 100.0)
-    }
-}
-
-impl<const DEFAULT: i64, const LEAST: i64, const MOST: i64> Default
-    for Within<DEFAULT, LEAST, MOST>
-{
-    fn default() -> Self {
-        Within(DEFAULT)
-    }
-}
-
-impl<const DEFAULT: i64, const LEAST: i64, const MOST: i64> Default
-    for Tenths<DEFAULT, LEAST, MOST>
-{
-    fn default() -> Self {
-        Tenths(DEFAULT as f64 / 10.0)
-    }
-}
-
-impl<const DEFAULT: bool> Default for Flag<DEFAULT> {
-    fn default() -> Self {
-        Flag(DEFAULT)
-    }
-}
+default!([const DEFAULT: u64, const LEAST: u64, const MOST: u64] Duration<DEFAULT, LEAST, MOST> =
+    Duration(Span::from_millis(DEFAULT)));
+default!([const DEFAULT: u8] Ratio<DEFAULT> = Ratio(f64::from(DEFAULT) / 100.0));
+default!([const DEFAULT: i64, const LEAST: i64, const MOST: i64] Within<DEFAULT, LEAST, MOST> =
+    Within(DEFAULT));
+default!([const DEFAULT: i64, const LEAST: i64, const MOST: i64] Tenths<DEFAULT, LEAST, MOST> =
+    Tenths(DEFAULT as f64 / 10.0));
+default!([const DEFAULT: bool] Flag<DEFAULT> = Flag(DEFAULT));
 
 impl<const DEFAULT: i64, const LEAST: i64, const MOST: i64> Within<DEFAULT, LEAST, MOST> {
     /// The number as a type that has room for the range.
@@ -166,12 +150,6 @@ impl<'de, const DEFAULT: u8> Deserialize<'de> for Ratio<DEFAULT> {
     }
 }
 
-impl<const DEFAULT: u8> Serialize for Ratio<DEFAULT> {
-    fn serialize<T: Serializer>(&self, serializer: T) -> Result<T::Ok, T::Error> {
-        serializer.serialize_str(&format!("{}%", self.0 * 100.0))
-    }
-}
-
 impl<'de, const DEFAULT: i64, const LEAST: i64, const MOST: i64> Deserialize<'de>
     for Within<DEFAULT, LEAST, MOST>
 {
@@ -211,82 +189,36 @@ impl<'de, const DEFAULT: i64, const LEAST: i64, const MOST: i64> Deserialize<'de
     }
 }
 
-/// A schema for `$type`, in place of a reference to it.
-macro_rules! schema {
-    ($type:ty, [$($params:tt)*], $name:expr, $schema:expr) => {
-        impl<$($params)*> JsonSchema for $type {
-            fn inline_schema() -> bool {
-                true
-            }
-            fn schema_name() -> Cow<'static, str> {
-                $name.into()
-            }
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                $schema
-            }
-        }
-    };
+/// Adds a member to a schema if there is one.
+fn with(mut schema: Schema, name: &str, member: Option<Value>) -> Schema {
+    if let Some(member) = member {
+        schema.insert(name.into(), member);
+    }
+    schema
 }
 
-schema!(
-    Duration<DEFAULT, LEAST, MOST>,
-    [const DEFAULT: u64, const LEAST: u64, const MOST: u64],
-    format!("Duration_{LEAST}_{MOST}"),
-    {
-        let mut schema = json_schema!({
-            "type": "string",
-            "pattern": r"^[0-9.]+([eE][0-9]+)? ?(ns|us|µs|ms|s|m|min|h|d)$",
-            "x-value": "time",
-        });
-        let limits = [("x-minimum", LEAST, 0), ("x-maximum", MOST, FOREVER)];
-        for (name, limit, _) in limits.into_iter().filter(|(_, limit, open)| limit != open) {
-            let limit = if limit == 1 { "0s".into() } else { written(limit) };
-            schema.insert(name.into(), limit.into());
-        }
-        if DEFAULT != 0 {
-            schema.insert("x-default".into(), written(DEFAULT).into());
-        }
-        schema
-    }
-);
-schema!(
-    Ratio<DEFAULT>,
-    [const DEFAULT: u8],
-    "Ratio",
-    {
-        let mut schema = json_schema!({ "type": ["string", "number"], "x-value": "share" });
-        if DEFAULT != 0 {
-            schema.insert("x-default".into(), format!("{DEFAULT}%").into());
-        }
-        schema
-    }
-);
-schema!(
-    Within<DEFAULT, LEAST, MOST>,
-    [const DEFAULT: i64, const LEAST: i64, const MOST: i64],
-    format!("Within_{LEAST}_{MOST}"),
-    {
-        let mut schema = json_schema!({ "type": "integer", "minimum": LEAST, "maximum": MOST });
-        if (LEAST..=MOST).contains(&DEFAULT) {
-            schema.insert("x-default".into(), DEFAULT.into());
-        }
-        schema
-    }
-);
-schema!(
-    Tenths<DEFAULT, LEAST, MOST>,
-    [const DEFAULT: i64, const LEAST: i64, const MOST: i64],
-    format!("Tenths_{LEAST}_{MOST}"),
-    {
-        let mut schema = json_schema!({ "type": "number", "minimum": LEAST as f64 / 10.0 });
-        if MOST != i64::MAX {
-            schema.insert("maximum".into(), (MOST as f64 / 10.0).into());
-        }
-        schema.insert("x-default".into(), (DEFAULT as f64 / 10.0).into());
-        schema
-    }
-);
-schema!(Flag<DEFAULT>, [const DEFAULT: bool], "Flag", json_schema!({ "type": "boolean", "x-default": DEFAULT }));
+described!(@[const DEFAULT: u64, const LEAST: u64, const MOST: u64] Duration<DEFAULT, LEAST, MOST> = {
+    let pattern = r"^[0-9.]+([eE][0-9]+)? ?(ns|us|µs|ms|s|m|min|h|d)$";
+    let schema = json_schema!({ "type": "string", "pattern": pattern, "x-value": "time" });
+    let least = (LEAST > 0).then(|| if LEAST == 1 { "0s".into() } else { written(LEAST).into() });
+    let schema = with(schema, "x-minimum", least);
+    let schema = with(schema, "x-maximum", (MOST != FOREVER).then(|| written(MOST).into()));
+    with(schema, "x-default", (DEFAULT > 0).then(|| written(DEFAULT).into()))
+});
+described!(@[const DEFAULT: u8] Ratio<DEFAULT> = {
+    let schema = json_schema!({ "type": ["string", "number"], "x-value": "share" });
+    with(schema, "x-default", (DEFAULT > 0).then(|| format!("{DEFAULT}%").into()))
+});
+described!(@[const DEFAULT: i64, const LEAST: i64, const MOST: i64] Within<DEFAULT, LEAST, MOST> = {
+    let schema = json_schema!({ "type": "integer", "minimum": LEAST, "maximum": MOST });
+    with(schema, "x-default", (LEAST..=MOST).contains(&DEFAULT).then(|| DEFAULT.into()))
+});
+described!(@[const DEFAULT: i64, const LEAST: i64, const MOST: i64] Tenths<DEFAULT, LEAST, MOST> = {
+    let [default, least, most] = [DEFAULT, LEAST, MOST].map(|tenths| tenths as f64 / 10.0);
+    let schema = json_schema!({ "type": "number", "minimum": least, "x-default": default });
+    with(schema, "maximum", (MOST != i64::MAX).then(|| most.into()))
+});
+described!(@[const DEFAULT: bool] Flag<DEFAULT>, { "type": "boolean", "x-default": DEFAULT });
 
 #[cfg(test)]
 mod tests {

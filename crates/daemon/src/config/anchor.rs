@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use segue_datapath::{Reach, Services};
-use segue_grammar::schema::Table;
 use segue_grammar::values::{D, MIN, S};
 use segue_grammar::{Config, Duration, Flag, Within, joined};
 use segue_ip::Prefix;
@@ -14,8 +13,8 @@ use segue_wire::SIGNAL_PORT;
 use segue_wire::stamp::PORT as STAMP_PORT;
 use serde::{Deserialize, Serialize};
 
-use super::OnPort;
 use super::groups::{DaemonKeys, DatapathKeys, StateKeys, TunnelKeys};
+use super::values::{OnPort, text_key};
 use crate::locator::Locator;
 use crate::settings::{Anchor, Choice, Common, Stamp};
 
@@ -90,10 +89,6 @@ enum ServicesKey {
 }
 
 impl Config for AnchorFile {}
-
-pub(super) fn tables() -> Vec<Table> {
-    vec![Table::of::<AnchorKeys>("anchor", "key")]
-}
 
 impl AnchorFile {
     /// The settings of a daemon.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use nix::unistd::{Gid, Group};
 use schemars::JsonSchema;
-use segue_grammar::schema::Table;
 use segue_grammar::{Duration, Flag, Within, from_text};
 use segue_probe::metrics;
 use segue_wire::TUNNEL_PORT;
@@ -13,11 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::{Choice, Common, History, Tunnel};
 use crate::{control, history};
-
-pub(super) fn tables() -> Vec<Table> {
-    let all = Table::of::<DaemonKeys>("daemon", "key").and::<StateKeys>();
-    vec![all.and::<DatapathKeys>().and::<TunnelKeys>()]
-}
 
 /// Keys of every daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
-use segue_grammar::schema::Table;
 use segue_grammar::{Config, KeepaliveKeys, PathKeys, Paths, SteeringKeys, Within, joined};
 use segue_ip::Prefix;
 use serde::{Deserialize, Serialize};
@@ -66,15 +65,6 @@ const LAST_PRIORITY: i64 = 32_760;
 
 impl Config for HostFile {
     const PATHS: bool = true;
-}
-
-pub(super) fn tables() -> Vec<Table> {
-    vec![
-        Table::of::<HostKeys>("host", "key"),
-        Table::of::<KeepaliveKeys>("keepalive", "key"),
-        Table::of::<PathKeys>("path", "key"),
-        Table::of::<SteeringKeys>("steering", "key"),
-    ]
 }
 
 impl HostFile {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
-use segue_grammar::schema::Table;
 use segue_grammar::values::{H, S};
 use segue_grammar::{Config, Duration, Flag, PrefixText, TechnologyKey, Within, joined};
 use segue_ip::Prefix;
@@ -61,7 +60,7 @@ pub struct LinkSapKeys {
 /// The keys of a `[[link]]`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct LinkKeys {
+pub(super) struct LinkKeys {
     /// Its interface
     interface: InterfaceName,
     /// Access technology
@@ -140,14 +139,6 @@ enum SourceKey {
     Lab,
 }
 
-pub(super) fn tables() -> Vec<Table> {
-    vec![
-        Table::of::<FunctionKeys>("mih-function", "key"),
-        Table::of::<MihKeys>("mih", "key"),
-        Table::of::<LinkKeys>("link", "key"),
-    ]
-}
-
 impl Config for MihFunctionFile {}
 impl Config for MihLinkSapFile {}
 
@@ -191,7 +182,7 @@ pub(super) fn link_address(key: &str, text: Option<String>) -> anyhow::Result<Op
         let mac = mac_of(&text).with_context(|| {
             format!("{key}: {text:?} is no link-layer address, such as 02:00:00:00:00:01")
         })?;
-        super::one_station(&text, &mac).with_context(|| key.to_owned())?;
+        super::values::one_station(&text, &mac).with_context(|| key.to_owned())?;
         Ok(LinkAddress::mac(mac))
     };
     text.map(read).transpose()

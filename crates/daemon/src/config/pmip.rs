@@ -9,11 +9,9 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow, bail};
 use schemars::JsonSchema;
 use segue_clock::{DayClock, Time, UnixTime};
-use segue_grammar::schema::Table;
 use segue_grammar::values::{H, S};
 use segue_grammar::{
-    Config, Duration, Flag, LmaPolicyKeys, MagPolicyKeys, PrefixText, Within, WorthKeys,
-    WrongTable, joined,
+    Config, Duration, Flag, LmaPolicyKeys, MagPolicyKeys, PrefixText, Within, WrongTable, joined,
 };
 use segue_ip::Prefix;
 use segue_mobility::Pool;
@@ -23,7 +21,8 @@ use segue_pmip::{
 use segue_wire::mobility::Profile;
 use serde::{Deserialize, Serialize};
 
-use self::accesses::{AccessKeys, accesses, apart, mih_links, told_of};
+pub(super) use self::accesses::AccessKeys;
+use self::accesses::{accesses, apart, mih_links, told_of};
 use self::transport::{
     EncapsulationKey, GreKey, encapsulation, has_family, own_addresses, same_family, unicast,
 };
@@ -157,7 +156,7 @@ pub struct RelayKeys {
 /// The keys of a `[[node]]`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct NodeKeys {
+pub(super) struct NodeKeys {
     /// The link-layer address of one of its interfaces, such as `"02:00:00:00:00:01"`
     link_layer: String,
     /// The host's identity; interfaces with the same name belong to one host
@@ -194,16 +193,6 @@ impl ProfileKey {
 
 impl Config for LmaFile {}
 impl Config for MagFile {}
-
-pub(super) fn tables() -> Vec<Table> {
-    vec![
-        Table::of::<LmaKeys>("pmip-lma", "key").and::<LmaPolicyKeys>().and::<RelayKeys>(),
-        Table::of::<WorthKeys>("worth", "key"),
-        Table::of::<MagKeys>("pmip-mag", "key").and::<MagPolicyKeys>().and::<RelayKeys>(),
-        Table::of::<AccessKeys>("access", "key"),
-        Table::of::<NodeKeys>("node", "key"),
-    ]
-}
 
 /// Placeholder until a start sets the clock.
 const NO_CLOCK: DayClock = DayClock::new(Time::ZERO, UnixTime(0));
@@ -358,7 +347,7 @@ fn node(keys: NodeKeys, usual: IpAddr) -> anyhow::Result<(LinkLayer, Identity)> 
         .with_context(|| {
             format!("node: {link_layer:?} is no link-layer address, such as 02:00:00:00:00:01")
         })?;
-    super::one_station(&link_layer, &bytes).context("node: link_layer")?;
+    super::values::one_station(&link_layer, &bytes).context("node: link_layer")?;
     if name.is_empty() {
         bail!("node: {link_layer} needs a name, such as user@realm");
     }

@@ -1,23 +1,21 @@
 //! The tables `[radius]` and `[[radius.server]]`.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use segue_aaa::{AaaProfile, Signed};
 use segue_clock::Span;
-use segue_grammar::schema::Table;
 use segue_grammar::values::{FOREVER, MIN, S};
-use segue_grammar::{Duration, Flag, Within};
+use segue_grammar::{Duration, Flag, Within, described};
 use segue_mobility::Backoff;
 use segue_wire::radius::{ACCOUNTING_PORT, PORT};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::OnPort;
+use super::values::OnPort;
 use crate::settings::{Radius, RadiusServer};
 
 /// Most servers.
@@ -59,7 +57,7 @@ pub struct RadiusKeys {
 /// The keys of a `[[radius.server]]`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RadiusServerKeys {
+pub(super) struct RadiusServerKeys {
     /// Its address
     address: IpAddr,
     /// File with only the secret, at most 1000 bytes, readable only by its owner
@@ -71,13 +69,6 @@ struct RadiusServerKeys {
     /// Sessions of hosts are reported to it; `true` is port 1813
     #[serde(default)]
     accounting: OnPort<false>,
-}
-
-pub(super) fn tables() -> Vec<Table> {
-    vec![
-        Table::of::<RadiusKeys>("radius", "key"),
-        Table::of::<RadiusServerKeys>("radius.server", "key"),
-    ]
 }
 
 /// The form of requests.
@@ -112,17 +103,7 @@ impl Default for SignedKey {
     }
 }
 
-impl JsonSchema for SignedKey {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "SignedKey".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "enum": ["auto", true, false], "default": "auto" })
-    }
-}
+described!(SignedKey, { "enum": ["auto", true, false], "x-default": "auto" });
 
 struct SignedVisitor;
 

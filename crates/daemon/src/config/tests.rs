@@ -4,7 +4,6 @@ use std::path::Path;
 
 use segue_grammar::{Config, parse};
 
-use super::groups::StateKeys;
 use super::*;
 
 /// Wrong files, each as `ROLE | TEXT | ERROR` with line breaks written as `\n`.

@@ -15,6 +15,7 @@ use segue_daemon::config::{
 };
 use segue_daemon::lacks;
 use segue_daemon::pmip::{aaa, uplink};
+use segue_grammar::Part;
 use segue_linux::link;
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
@@ -181,21 +182,9 @@ pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
             FileKind::Lab
         });
     }
-    let of_anchor = [
-        "pool_v4",
-        "pool_v6",
-        "signal_port",
-        "addresses",
-        "max_paths",
-        "nat",
-        "expiry",
-        "stamp",
-        "certificate_lifetime",
-        "reach_hosts",
-        "reach_anchor",
-        "reach_routed",
-        "allow_upmt",
-    ];
+    let of_both = HostFile::keys();
+    let of_anchor = AnchorFile::keys().into_iter().filter(|key| !of_both.contains(key));
+    let of_anchor: Vec<&str> = of_anchor.collect();
     let of_host = ["[keepalive]", "[steering]", "join_file", "routes", "fail_closed"];
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if top(&["gateways", "pool", "prefix_length", "max_bindings"]) {

@@ -1,12 +1,11 @@
 //! `[[voip]]`, `[[video]]`, `[[conference]]`: applications over UDP, and the measurement of their quality.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use segue_clock::Time;
 use segue_grammar::link::Rate;
-use segue_grammar::{Duration, Mistake, Name, Spanned, Within, parts};
+use segue_grammar::{Duration, Mistake, Name, Spanned, Within, described, parts};
 use segue_traffic::apps::{
     ConferenceConfig, Forwarding, MeterConfig, Spurts, Trace, TraceUnits, VideoConfig, VoipConfig,
     links_of,
@@ -298,18 +297,10 @@ enum SizeUnit {
 #[derive(Clone, Copy)]
 struct SpurtsText(Spurts);
 
-impl JsonSchema for SpurtsText {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Spurts".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let values = "`\"p59\"`, `\"goodman-wei\"`, `{ talk = \"1s\", pause = \"1.35s\" }`";
-        json_schema!({ "type": ["string", "object"], "x-value": values })
-    }
-}
+described!(SpurtsText, {
+    "type": ["string", "object"],
+    "x-value": "`\"p59\"`, `\"goodman-wei\"`, `{ talk = \"1s\", pause = \"1.35s\" }`",
+});
 
 impl<'de> Deserialize<'de> for SpurtsText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
