@@ -21,7 +21,7 @@ pub struct Node {
     /// 10.255.0.0/16, by its number in the file
     #[serde(default)]
     pub addresses: Vec<Spanned<Address>>,
-    /// Forwards packets for others; `router` is another name of the key
+    /// Forwards packets for others
     #[serde(default, alias = "router")]
     pub transit: bool,
     /// Routes; in test networks only, a scenario has `[[route]]`

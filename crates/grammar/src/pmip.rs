@@ -348,6 +348,11 @@ impl HandoffKey {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
+    use segue_clock::{DayClock, Time, UnixTime};
+    use segue_mobility::Pool;
+
     use super::*;
 
     #[test]
@@ -367,5 +372,17 @@ mod tests {
             let said = said.map_or_else(|error| error.to_string(), |()| String::new());
             assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
         }
+    }
+
+    #[test]
+    fn the_defaults_of_keys_are_those_of_the_machines() {
+        let clock = DayClock::new(Time::ZERO, UnixTime(0));
+        let pool = Pool::prefixes("2001:db8::/48".parse().unwrap(), 64, 0).unwrap();
+        let anchor = LmaConfig::new(Ipv6Addr::LOCALHOST, pool, clock);
+        let config = LmaPolicyKeys::default().config(anchor.clone()).unwrap();
+        assert_eq!(format!("{config:?}"), format!("{anchor:?}"));
+        let gateway = MagConfig::new(Ipv6Addr::LOCALHOST, Vec::new(), clock);
+        let config = MagPolicyKeys::default().config(gateway.clone()).unwrap();
+        assert_eq!(format!("{config:?}"), format!("{gateway:?}"));
     }
 }

@@ -66,13 +66,23 @@ pub(crate) fn keys<T: JsonSchema>(names: &[&'static str]) -> Vec<Key> {
     let mut schema = T::json_schema(&mut generator).to_value();
     simplify(&mut schema);
     let required = schema["required"].as_array().cloned().unwrap_or_default();
-    let key = |name: &&'static str| {
-        let Value::Object(mut schema) = schema["properties"][*name].take() else { return None };
-        let required =
-            schema.remove("x-required").is_some() || required.iter().any(|one| one == *name);
-        Some(Key { name, schema, required })
-    };
-    names.iter().filter_map(key).collect()
+    let described = |name: &&'static str| schema["properties"].get(*name);
+    let mut keys = Vec::new();
+    for (place, name) in names.iter().enumerate() {
+        // A name without a property is an alias of the next one with a property.
+        let Some(of) = names[place..].iter().find(|name| described(name).is_some()) else {
+            continue;
+        };
+        let mut schema = described(of).and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut required =
+            schema.remove("x-required").is_some() || required.iter().any(|one| one == of);
+        if of != name {
+            schema.insert("description".into(), format!("Another name of `{of}`").into());
+            required = false;
+        }
+        keys.push(Key { name, schema, required });
+    }
+    keys
 }
 
 /// Removes what only serves JSON, such as null, which TOML does not have.

@@ -90,6 +90,34 @@ fn the_tables_of_keys_in_the_documentation_are_those_of_the_program() {
     }
 }
 
+#[test]
+fn the_schemas_have_the_keys_of_the_examples() {
+    for directory in ["examples", "examples/pmip"] {
+        let files = std::fs::read_dir(root().join(directory)).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
+            let output = segue().args(["check", "--json"]).arg(&file).output().unwrap();
+            let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let values = std::fs::read_to_string(&file).unwrap().parse::<toml::Table>().unwrap();
+            let values = serde_json::to_value(values).unwrap();
+            assert_described(&schema(told["kind"].as_str().unwrap()), &values, &file);
+        }
+    }
+}
+
+/// Asserts that a schema describes all keys of these values.
+fn assert_described(schema: &Value, values: &Value, file: &Path) {
+    for value in values.as_array().into_iter().flatten() {
+        assert_described(&schema["items"], value, file);
+    }
+    for (key, value) in values.as_object().into_iter().flatten() {
+        let known = schema["properties"].get(key);
+        let open = schema.get("properties").is_none();
+        assert!(known.is_some() || open, "{}: {key}: {schema:#}", file.display());
+        assert_described(known.unwrap_or(&schema["additionalProperties"]), value, file);
+    }
+}
+
 /// The JSON Schema of a kind of file.
 fn schema(kind: &str) -> Value {
     let output = segue().args(["generate", "schema", kind]).output().unwrap();
