@@ -193,6 +193,18 @@ pub fn without_links(text: &str) -> String {
     plain
 }
 
+/// A sentence in the middle of another: without its capital letter, unless that begins a name.
+#[must_use]
+pub fn lower(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    match (letters.next(), letters.clone().next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => sentence.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,7 +53,7 @@ pub struct DatapathKeys {
     /// What carries packets; the daemon logs its choice
     pub datapath: Choice,
     /// Interfaces to use, at least one
-    #[schemars(extend("x-unset" = "all that fit the role: at a host, those that reach the anchor; at a gateway, no accesses"))]
+    #[schemars(extend("x-unset" = "all that are up: at a host, if they reach the anchor; at a gateway, no accesses"))]
     pub interfaces: Option<Vec<InterfaceName>>,
 }
 

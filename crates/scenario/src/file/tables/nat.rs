@@ -26,10 +26,10 @@ struct Nat {
     /// The external address, one of the node's outside addresses
     #[schemars(extend("x-unset" = "its first"))]
     outside: Option<Address>,
-    /// What an outside port depends on (RFC 4787)
+    /// What an outside port depends on (RFC 4787): the inside endpoint alone, the remote address, or the remote port, too
     #[serde(default)]
     mapping: BehaviourName,
-    /// Which packets may enter (RFC 4787)
+    /// Which packets may enter, likewise
     #[serde(default = "BehaviourName::of_filters")]
     filtering: BehaviourName,
     /// Lifetime of an idle UDP mapping
@@ -49,6 +49,7 @@ struct Nat {
 /// Behaviour of a translator (RFC 4787).
 #[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(extend("x-plain" = true))]
 enum BehaviourName {
     /// The inside endpoint alone.
     #[default]

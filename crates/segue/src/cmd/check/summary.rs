@@ -9,7 +9,7 @@ use segue_daemon::config::{
 use segue_daemon::settings::{Common, Lma, Mag, Mih, MihSource, Radius, RadiusServer};
 use segue_daemon::{anchor, host, nat};
 use segue_grammar::Part;
-use segue_grammar::schema::{Key, without_links};
+use segue_grammar::schema::{Key, lower, without_links};
 use segue_ip::Prefix;
 use segue_lab::file::Plan;
 use segue_mih::MihfConfig;
@@ -68,25 +68,30 @@ fn in_words(key: &Key, value: &Value) -> String {
         Value::Array(all) if all.is_empty() => unset(),
         Value::Array(all) => listed(all.iter().map(text), ""),
         value => {
-            let choices = key.schema.get("oneOf").and_then(Value::as_array);
+            let choices = key.schema.get("oneOf").filter(|_| !key.schema.contains_key("x-plain"));
+            let choices = choices.and_then(Value::as_array);
             let choice = choices.into_iter().flatten().find(|choice| choice["const"] == *value);
             let meaning = choice.and_then(|choice| choice["description"].as_str());
-            let meaning = meaning.map(|meaning| format!(": {}", without_links(meaning)));
+            let meaning = meaning.map(|meaning| format!(": {}", lower(&without_links(meaning))));
             text(value) + meaning.unwrap_or_default().trim_end_matches('.')
         }
     }
 }
 
-/// Values that every daemon has.
-fn common(common: &Common) -> Words<'static> {
+/// Values of every daemon; `every` are the interfaces that it uses without a list.
+fn common(common: &Common, every: &str) -> Words<'static> {
     let metrics = common.metrics.map_or("none".into(), |at| at.to_string());
-    vec![("control", common.control.display().to_string()), ("metrics", metrics)]
+    vec![
+        ("control", common.control.display().to_string()),
+        ("metrics", metrics),
+        ("interfaces", listed(&common.interfaces, every)),
+    ]
 }
 
 /// Rows for a host.
 pub(super) fn host(text: &str, file: &HostFile, settings: &host::Settings) -> Vec<Row> {
     let steering = &settings.steering;
-    let mut words = common(&settings.common);
+    let mut words = common(&settings.common, "all that reach the anchor");
     words.extend([
         ("state", settings.state.display().to_string()),
         ("keepalive", probing(&settings.path)),
@@ -138,7 +143,7 @@ pub(super) fn anchor(text: &str, file: &AnchorFile, settings: &anchor::Settings)
     let pools: Vec<Prefix> = [v4, v6].into_iter().flatten().collect();
     let in_force = nat::in_force(&pools, settings.nat);
     let stamp = settings.stamp.as_ref();
-    let mut words = common(&settings.common);
+    let mut words = common(&settings.common, "all that are up");
     words.extend([
         ("state", settings.state.display().to_string()),
         ("nat", in_force.trim_start_matches("nat: ").to_owned()),
@@ -155,7 +160,7 @@ pub(super) fn lma(text: &str, file: &LmaFile, settings: &Lma) -> Vec<Row> {
             format!("every {}, {} lost: not reached", probed.t_ka, probed.k)
         });
     let steering = &machine.steering;
-    let mut words = common(&settings.common);
+    let mut words = common(&settings.common, "all that are up");
     words.extend([
         ("state", settings.state.display().to_string()),
         ("gateways", listed(machine.gateways.iter().map(|one| one.prefix), "none")),
@@ -181,7 +186,7 @@ pub(super) fn mag(text: &str, file: &MagFile, settings: &Mag) -> Vec<Row> {
     let machine = &settings.machine;
     let accesses = machine.accesses.iter();
     let hosts = machine.identities.as_ref().map_or(0, |identities| identities.known.len());
-    let mut words = common(&settings.common);
+    let mut words = common(&settings.common, "all that are up and no accesses");
     words.extend([
         ("state", settings.state.display().to_string()),
         ("access", listed(accesses.clone().map(|access| &access.interface), "none")),
@@ -207,7 +212,7 @@ fn heard(config: Option<&MihfConfig>) -> String {
 
 /// The identifier of an IEEE 802.21 daemon, and what every daemon has.
 fn mih(settings: &Mih) -> Words<'static> {
-    let mut words = common(&settings.common);
+    let mut words = common(&settings.common, "");
     words.push(("name", settings.machine.name.0.escape_ascii().to_string()));
     words
 }

@@ -95,7 +95,7 @@ fn meaning(schema: &Map<String, Value>, link: &dyn Fn(&str) -> String) -> String
     let choices = choices.filter(|choice| choice["description"].is_string());
     let choices = choices.map(|choice| {
         let name = choice["const"].as_str().unwrap_or_default();
-        format!("`{name}`: {}", lower(&sentence(choice)))
+        format!("`{name}`: {}", schema::lower(&sentence(choice)))
     });
     let choices: Vec<String> = choices.collect();
     let mut text = sentence(&Value::Object(schema.clone()));
@@ -103,17 +103,6 @@ fn meaning(schema: &Map<String, Value>, link: &dyn Fn(&str) -> String) -> String
         text += &format!(" ({name})");
     }
     if choices.is_empty() { text } else { format!("{text}. {}", choices.join("; ")) }
-}
-
-/// A sentence in the middle of another: without its capital letter, unless that begins a name.
-fn lower(sentence: &str) -> String {
-    let mut letters = sentence.chars();
-    match (letters.next(), letters.clone().next()) {
-        (Some(first), Some(second)) if !second.is_uppercase() => {
-            first.to_lowercase().chain(letters).collect()
-        }
-        _ => sentence.to_owned(),
-    }
 }
 
 /// The values of a key, the default in bold.
@@ -138,10 +127,10 @@ fn value(schema: &Map<String, Value>) -> String {
     kind(schema) + &unset.or(default).unwrap_or_default()
 }
 
-/// The choices of a key that has few values.
+/// The choices of a key that has few values; null stands for a port.
 fn choices(schema: &Map<String, Value>) -> Option<Vec<Value>> {
     if schema.get("x-value").is_some_and(|value| value == "true, false, port") {
-        return Some(vec![true.into(), false.into(), "port".into()]);
+        return Some(vec![true.into(), false.into(), Value::Null]);
     }
     match (schema.get("oneOf"), schema.get("enum"), schema.get("type")) {
         (Some(Value::Array(all)), ..) => {
@@ -161,7 +150,7 @@ fn choices(schema: &Map<String, Value>) -> Option<Vec<Value>> {
 fn toml_of(value: &Value) -> String {
     match value {
         Value::Bool(on) => on.to_string(),
-        Value::String(text) if text == "port" => text.clone(),
+        Value::Null => "port".into(),
         value => format!("`{}`", value.to_string().replace(',', ", ")),
     }
 }
