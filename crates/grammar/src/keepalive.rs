@@ -38,9 +38,7 @@ macro_rules! probing {
         #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
-            /// Probe the path. Otherwise it is probed only until one answer has arrived, also after each new address;
-            /// then it is up while its interface is present. `segue keepalive PATH on`, `off` change this while the host
-            /// runs
+            /// Probe continuously
             enabled: Flag<true>,
             $($own)*
             /// Planned: mean time until a silent outage is noticed
@@ -59,8 +57,7 @@ macro_rules! probing {
             /// Time between probes. Requires `k`
             #[schemars(extend("x-rfc" = "T_KA"))]
             period: Option<Duration<0, 5, 65_535>>,
-            /// Time constants of the averages of round-trip time and loss. The anchor uses two, and has room for two
-            /// different sets of a host, 62 of all; beyond that it averages over 1 s and 10 s
+            /// Time constants of the averages of round-trip time and loss
             tau: Constants,
             /// Probes in one loss interval (N), at both ends: loss is evaluated
             /// [every N·T_KA, or sooner](measuring.md#loss)
@@ -73,7 +70,7 @@ probing! {
     /// How to probe a path. K and the period either follow targets continuously, are planned once from targets, or are
     /// given.
     KeepaliveKeys {
-        /// Who measures
+        /// Ends that measure
         mode: ModeKey,
         /// Probes may ride on data packets, which saves packets where there are data. With K and T_KA fixed or planned, a
         /// path without data needs more, and with `k` and `period` detection takes up to 2½ T_KA longer

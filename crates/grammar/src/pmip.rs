@@ -66,9 +66,9 @@ pub struct LmaPolicyKeys {
 pub struct WrongTable {
     /// Its name.
     pub name: &'static str,
-    /// Its place in the file, if it has a mistake of its own.
+    /// Its place, if it is in the file.
     pub place: Option<Range<usize>>,
-    /// What is wrong.
+    /// The mistake.
     pub error: anyhow::Error,
 }
 
@@ -150,7 +150,7 @@ impl MagPolicyKeys {
     /// The settings of a gateway, completed by these keys.
     ///
     /// # Errors
-    /// The first wrong key and what is wrong.
+    /// The first wrong key and its mistake.
     pub fn config(&self, usual: MagConfig) -> Result<MagConfig, (&'static str, &'static str)> {
         let lifetime = Lifetimes {
             shortest: self.lifetime_min.0,

@@ -1,4 +1,4 @@
-//! The keys of tables as data: for JSON Schemas that editors read, for the documentation, and to show what is in force.
+//! The keys of tables as data, for JSON Schemas, documentation and summaries.
 //!
 //! A key is declared once, as a field: the doc comment is its sentence, the type has its values and its range, and
 //! `Default` its default. Extensions of a schema: `x-value` (the kind of a text), `x-minimum` and `x-maximum` (limits of a

@@ -1,5 +1,5 @@
 //! Values with units, ranges and defaults. Each refuses what lies outside its range, and has range and default in its
-//! schema. A default of zero, or outside of the range, is none.
+//! schema. There is no default if the parameter is zero or outside of the range.
 
 use std::fmt;
 

@@ -50,7 +50,7 @@ pub struct StateKeys {
 pub struct DatapathKeys {
     /// Tunnel device; begins with `segue`, at most 15 characters
     pub(super) device: Device,
-    /// What carries packets; the daemon logs its choice
+    /// Packet path; the daemon logs its choice
     pub datapath: Choice,
     /// Interfaces to use, at least one
     #[schemars(extend("x-unset" = "all that are up: at a host, if they reach the anchor; at a gateway, no accesses"))]

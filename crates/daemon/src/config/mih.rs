@@ -66,7 +66,7 @@ pub(super) struct LinkKeys {
     /// Access technology
     #[serde(default)]
     technology: TechnologyKey,
-    /// What [reports its stations](mih.md#sources)
+    /// [Source of events](mih.md#sources) about its stations
     #[serde(default)]
     source: SourceKey,
     /// Socket of hostapd, or of the test network

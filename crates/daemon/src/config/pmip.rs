@@ -114,7 +114,7 @@ pub struct MagKeys {
     /// The hosts' anchor
     #[schemars(extend("x-required" = true))]
     anchor: Option<IpAddr>,
-    /// What carries hosts' packets to the anchor
+    /// Encapsulation of hosts' packets to the anchor
     encapsulation: EncapsulationKey,
     /// Behaviour of the anchor
     profile: ProfileKey,
@@ -178,7 +178,7 @@ enum ProfileKey {
     /// As in the standards.
     #[default]
     Standard,
-    /// That of OpenAirInterface's PMIPv6.
+    /// As in OpenAirInterface's PMIPv6.
     Oai,
 }
 

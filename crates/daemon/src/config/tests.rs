@@ -1,4 +1,4 @@
-//! What the daemons say about wrong files.
+//! Errors about wrong files.
 
 use std::path::Path;
 

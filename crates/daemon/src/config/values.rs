@@ -36,7 +36,7 @@ pub(super) fn one_station(text: &str, address: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether to run a service, or the port to run it on, as in `true` or `8862`. The parameter is the default.
+/// A service: off, on, or on this port, as in `true` or `8862`. The parameter is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnPort<const DEFAULT: bool> {
     /// Off.

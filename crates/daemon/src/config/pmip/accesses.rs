@@ -29,7 +29,7 @@ pub(in crate::config) struct AccessKeys {
     #[serde(default)]
     #[schemars(extend("x-rfc" = "Access Technology Type"))]
     technology: TechnologyKey,
-    /// What [reports hosts](pmip.md#how-a-host-is-noticed)
+    /// [Source of attachments](pmip.md#how-a-host-is-noticed)
     #[serde(default)]
     attach: AttachKey,
     /// With `attach = "mih"`: the address by which functions identify its link, such as `"02:00:00:00:00:02"`

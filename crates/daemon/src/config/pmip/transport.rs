@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use segue_pmip::{Allowed, Encapsulation, GreUse};
 use serde::{Deserialize, Serialize};
 
-/// Whether an anchor uses GRE tunnels.
+/// Use of GRE tunnels by an anchor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::config) enum GreKey {

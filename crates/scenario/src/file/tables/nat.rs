@@ -26,7 +26,7 @@ struct Nat {
     /// The external address, one of the node's outside addresses
     #[schemars(extend("x-unset" = "its first"))]
     outside: Option<Address>,
-    /// What an outside port depends on (RFC 4787): the inside endpoint alone, the remote address, or the remote port, too
+    /// An outside port depends on (RFC 4787): the inside endpoint alone, the remote address, or the remote port, too
     #[serde(default)]
     mapping: BehaviourName,
     /// Which packets may enter, likewise

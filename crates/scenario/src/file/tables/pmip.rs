@@ -125,7 +125,7 @@ pub(super) struct AccessTable {
     /// Access technology
     #[serde(default)]
     technology: TechnologyKey,
-    /// What reports hosts; with `"mih"`, the `[[mih]]` of the gateway's node that watches the link
+    /// Source of attachments; with `"mih"`, the `[[mih]]` of the gateway's node that watches the link
     #[serde(default)]
     attach: AttachKey,
     /// How an attaching host got there
