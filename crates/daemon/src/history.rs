@@ -199,8 +199,6 @@ pub fn read(path: &Path, since_ns: u64) -> anyhow::Result<Vec<Map<String, Value>
 
 /// Default time to keep events.
 pub const KEEP: Span = Span::from_secs(86_400);
-/// Default size of the log, in megabytes.
-pub const MEGABYTES: u32 = 10;
 
 #[cfg(test)]
 mod tests {

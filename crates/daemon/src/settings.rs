@@ -24,10 +24,22 @@ use crate::locator::Locator;
 use crate::packets::MARK;
 
 /// Which datapath the operator wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    clap::ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
     /// eBPF where it is available, else user space.
+    #[default]
     Auto,
     /// eBPF, or fail.
     Ebpf,

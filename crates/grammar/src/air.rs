@@ -1,30 +1,31 @@
 //! `[[cell]]` and `[[walk]]`, shared by test networks and scenarios: accesses of routers, and radios that attach to
 //! them.
 
+use schemars::JsonSchema;
 use segue_clock::{Span, Time};
 use segue_netem as netem;
 use serde::Deserialize;
-use toml::Spanned;
 
 use crate::link::OverLink;
 use crate::names::{check_address, check_name};
 use crate::network::{Address, End, EndAddress, PrefixText};
-use crate::source::{Mistake, Name};
+use crate::placed::{Name, Spanned};
+use crate::source::Mistake;
 use crate::values::Duration;
 
 /// A router's access: a separate link for each attached radio; up is from the radio.
 pub type Cell = OverLink<Access>;
 
 /// The keys of a cell other than its link parameters.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Access {
-    /// Unique among cells.
+    /// Unique among cells
     pub name: Name,
-    /// The access router.
+    /// Its node
     pub router: Name,
-    /// Radios without configured addresses obtain one from this prefix.
+    /// Radios without an address get one from it
     pub prefix: Option<Spanned<PrefixText>>,
-    /// The router's address on each radio's link.
+    /// The router's address in the cell
     pub gateway: Option<Spanned<Address>>,
 }
 
@@ -52,32 +53,42 @@ impl Access {
 }
 
 /// A radio, and the cells that it visits.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Walk {
-    /// The node and the name of its radio.
+    /// The radio, which this table creates, `radio` if no interface is named
     pub node: Spanned<End>,
-    /// The cells in order: a single one if it stays there, none if it does not attach by itself.
+    /// The cells that it passes; one if it stays there, none if only events move it
     pub cells: Spanned<Vec<Name>>,
-    /// Addresses that it keeps; without any, it obtains one in each cell.
+    /// Addresses that it keeps everywhere; a prefix length may follow, as for links
     #[serde(default)]
+    #[schemars(extend("x-unset" = "those of the cells"))]
     pub addresses: Vec<Spanned<EndAddress>>,
-    /// When it attaches to the first cell.
+    /// When it attaches to the first cell
+    #[schemars(extend("x-unset" = "at the start"))]
     pub begin: Option<Spanned<Duration>>,
-    /// Time from one handover to the next.
+    /// Time from one handover to the next
     pub period: Option<Duration>,
-    /// Time from the beginning to the first handover; the period by default.
+    /// Time from its beginning to the first handover
+    #[schemars(extend("x-unset" = "the period"))]
     pub first: Option<Duration>,
-    /// How long it is attached to both cells during a handover.
+    /// How long it is attached to both cells
+    #[schemars(extend("x-unset" = "0"))]
     pub overlap: Option<Duration>,
-    /// How long it is attached to neither during a handover.
+    /// How long it is attached to neither cell
+    #[schemars(extend("x-unset" = "0"))]
     pub gap: Option<Duration>,
-    /// How long before it leaves a cell both ends are notified.
+    /// How long before leaving a cell the departure is announced to the radio and the cell's router, at the earliest on
+    /// arrival
+    #[schemars(extend("x-unset" = "no announcement"))]
     pub notice: Option<Duration>,
-    /// At the last cell, it turns back instead of starting again.
+    /// It walks back from the last cell
+    #[schemars(extend("x-unset" = "`true`"))]
     pub back_and_forth: Option<bool>,
-    /// Number of hosts that take turns.
+    /// Number of radios that take turns: one handover per period, by one after the other
+    #[schemars(extend("x-unset" = "no turns"))]
     pub turns: Option<u32>,
-    /// Position of this host among them, from 0.
+    /// Its place among them, from 0
+    #[schemars(extend("x-unset" = "0"))]
     pub turn: Option<u32>,
 }
 

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use serde::de::DeserializeOwned;
-use toml::de::{DeTable, Deserializer};
+use toml::de::DeTable;
 
 use crate::keepalive::complete;
-use crate::source::{hint, key_at, printable};
+use crate::part::Part;
+use crate::source::{Mistake, hint, key_at, printable};
 
 /// A configuration that can be read from a file.
-pub trait Config: DeserializeOwned {
+pub trait Config: Part {
     /// True if the file has tables `path.NAME` that must be completed from others.
     const PATHS: bool = false;
 }
@@ -22,24 +22,34 @@ pub fn read<T: Config>(path: &Path) -> anyhow::Result<T> {
 
 /// Reads the text of the TOML file `name`; every error is one line with file, line and key.
 pub fn parse<T: Config>(text: &str, name: &str) -> anyhow::Result<T> {
-    let read = |text| {
-        let mut file = DeTable::parse(text)?;
+    let read = || {
+        let mut file = DeTable::parse(text).map_err(|error| Mistake::read(&error))?;
         if T::PATHS {
             complete(file.get_mut());
         }
-        T::deserialize(Deserializer::from(file))
+        let keys = T::keys();
+        match file.get_ref().keys().find(|key| !keys.contains(&key.get_ref().as_ref())) {
+            Some(key) => Err(Mistake::of(key, unknown(key.get_ref(), &keys))),
+            None => T::take(&mut file),
+        }
     };
-    read(text).map_err(|error: toml::de::Error| {
-        let place = error.span().map(|span| span.start.min(text.len()));
-        let line = text[..place.unwrap_or(0)].matches('\n').count() + 1;
-        let message = in_numbers(&error.message().trim_end().replace('\n', ", "));
+    read().map_err(|mistake: Mistake| {
+        let place = mistake.at.min(text.len());
+        let line = text[..place].matches('\n').count() + 1;
+        let message = mistake.message.replace("expected f64", "expected a number");
         // The library names unknown keys in its messages, but not the keys of wrong values.
         let file = DeTable::parse(text).ok().filter(|_| !message.starts_with("unknown field"));
-        let key = file.zip(place).and_then(|(file, place)| key_at(file.get_ref(), place));
+        let key = file.and_then(|file| key_at(file.get_ref(), place));
         let key = key.map_or_else(String::new, |key| format!("{key}: "));
         let meant = meant(&message);
         anyhow!("{name}:{line}: {}", printable(&format!("{key}{message}{meant}")))
     })
+}
+
+/// The library's message about an unknown key.
+fn unknown(key: &str, known: &[&str]) -> String {
+    let known: Vec<String> = known.iter().map(|key| format!("`{key}`")).collect();
+    format!("unknown field `{key}`, expected one of {}", known.join(", "))
 }
 
 /// A suggestion: the known key that resembles the unknown one in the message, if any.
@@ -52,45 +62,22 @@ fn meant(message: &str) -> String {
     Some(hint(unknown, &known)).filter(|hint| hint.contains("did you mean")).unwrap_or_default()
 }
 
-/// Replaces the type in the library's message by its range of numbers.
-fn in_numbers(message: &str) -> String {
-    let ranges = [
-        ("expected u8", u64::from(u8::MAX)),
-        ("expected u16", u64::from(u16::MAX)),
-        ("expected u32", u64::from(u32::MAX)),
-        ("expected u64", i64::MAX as u64),
-        ("expected usize", i64::MAX as u64),
-    ];
-    if let Some((has, needs)) = message
-        .strip_prefix("invalid length ")
-        .and_then(|rest| rest.split_once(", expected an array of length "))
-    {
-        return format!("a list of {needs} values is needed, not of {has}");
-    }
-    let named = ranges.iter().find(|(end, _)| message.ends_with(end));
-    match named.and_then(|(end, most)| Some((message.strip_suffix(end)?, most))) {
-        Some((head, most)) => format!("{head}expected a whole number from 0 to {most}"),
-        None => message.replace("expected f64", "expected a number"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use schemars::JsonSchema;
     use segue_clock::Span;
     use serde::Deserialize;
 
     use super::*;
     use crate::values::{Duration, Ratio};
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     struct Small {
         wait: Option<Duration>,
         share: Option<Ratio>,
         #[expect(dead_code, reason = "it is only read")]
         hosts: Option<Vec<std::net::IpAddr>>,
-        #[expect(dead_code, reason = "it is only read")]
-        ends: Option<[String; 2]>,
     }
 
     impl Config for Small {}
@@ -107,7 +94,6 @@ mod tests {
     fn an_error_is_one_line_with_file_line_and_what_is_wrong() {
         for (text, part) in [
             ("\nwait = 5", "wait: invalid type"),
-            ("\nends = [\"a\"]", "ends: a list of 2 values is needed, not of 1"),
             ("\nwiat = \"5s\"", "x:2: unknown field `wiat`"),
             ("\nwiat = \"5s\"", "(did you mean wait?)"),
             ("\nhosts = [\"::1\", \"::zz\"]", "hosts: invalid IP"),

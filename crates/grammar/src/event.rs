@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use segue_clock::Span;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use toml::{Spanned, Value};
+use toml::Value;
 
 use crate::network::Ways;
-use crate::source::{Mistake, Name, hint};
+use crate::placed::{Name, Spanned};
+use crate::source::{Mistake, hint};
 use crate::values::Duration;
 
 /// The keys of one kind of event.
@@ -42,7 +43,7 @@ impl EventKeys {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub struct Event {
-    keys: Spanned<BTreeMap<Spanned<String>, Spanned<Value>>>,
+    keys: toml::Spanned<BTreeMap<toml::Spanned<String>, toml::Spanned<Value>>>,
 }
 
 impl Event {
@@ -61,7 +62,7 @@ impl Event {
     /// # Errors
     /// The value has the wrong type.
     pub fn placed<T: DeserializeOwned>(&self, key: &str) -> Result<Option<Spanned<T>>, Mistake> {
-        let place = self.keys.get_ref().get(key).map(Spanned::span);
+        let place = self.keys.get_ref().get(key).map(toml::Spanned::span);
         Ok(self.get(key)?.zip(place).map(|(value, place)| Spanned::new(place, value)))
     }
 
@@ -111,7 +112,7 @@ impl Event {
     /// # Errors
     /// The value is not a duration.
     pub fn lasting(&self) -> Result<Option<Span>, Mistake> {
-        Ok(self.get("for")?.map(|Duration(lasting)| lasting))
+        Ok(self.get("for")?.map(|lasting: Duration| lasting.0))
     }
 
     /// How long the link with this name stalls.

@@ -1,89 +1,99 @@
 //! The keys of `[keepalive]` and `[path.NAME.keepalive]`: how to probe a path, or a peer without a path.
 
 use anyhow::bail;
+use schemars::JsonSchema;
 use segue_clock::Span;
 use segue_keepalive::planner::{self, Responsiveness, Targets};
 use segue_keepalive::{Aims, Config as Keepalive, Tau};
 use segue_wire::Mode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::part::inherit;
-use crate::values::{Duration, Ratio};
+use crate::values::{Duration, Flag, H, Ratio, S, Tenths, Within};
 
 /// Default of `rides`. With a fixed K and T_KA, riding slows detection on a path without data; with adaptive probing,
 /// it slows nothing.
 const RIDES_FIXED: bool = false;
 const RIDES_ADAPTIVE: bool = true;
-/// Shortest period that an anchor accepts.
-const SHORTEST: Span = Span::from_millis(5);
-/// Longest time constant that an anchor accepts.
-const LONGEST_TAU: Span = Span::from_secs(3_600);
-/// Longest period: a probe states it in whole milliseconds with 16 bits.
-const LONGEST: Span = Span::from_millis(65_535);
+/// Longest time constant of an average, which an anchor accepts.
+type Constant = Duration<0, 1, H>;
 
-/// How to probe a path. K and the period either follow targets continuously, are planned once from targets, or are
-/// given.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct KeepaliveKeys {
-    /// Probe the path, true.
-    enabled: Option<bool>,
-    /// The ends that measure, `both`.
-    mode: Option<ModeKey>,
-    /// Probes ride on data.
-    rides: Option<bool>,
-    /// Detection adapts to the use of a path; true unless `k`, `period` or `responsiveness` is given.
-    adaptive: Option<bool>,
-    /// Mean time to detect a silent outage of a path without data, 2.5 s.
-    idle_responsiveness: Option<Duration>,
-    /// Maximum number of probes per second, 50.
-    probe_budget: Option<f64>,
-    /// Mean time to detect a silent outage (T_Ravg), 500 ms.
-    responsiveness: Option<Duration>,
-    /// Mean time between false alarms (T_fp), 10⁵ s.
-    false_positive_interval: Option<Duration>,
-    /// Round-trip time to plan for, 50 ms.
-    rtt: Option<Duration>,
-    /// Loss in each direction to plan for, 2 %.
-    loss: Option<Ratio>,
-    /// K, instead of a plan; needs `period`.
-    k: Option<u8>,
-    /// T_KA, instead of a plan; needs `k`.
-    period: Option<Duration>,
-    /// Time constants of the averages, `["1s", "10s"]`.
-    tau: Option<Vec<Duration>>,
-    /// Time constant of the first average for samples that are worse than the average; needs `tau_fall`.
-    tau_rise: Option<Duration>,
-    /// Time constant of the first average for better samples; needs `tau_rise`.
-    tau_fall: Option<Duration>,
-    /// Number of probes in a loss interval (N), 10.
-    loss_interval: Option<u32>,
+/// Time constants of averages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+struct Constants(Vec<Constant>);
+
+impl Default for Constants {
+    fn default() -> Self {
+        Constants([1, 10].map(Span::from_secs).map(Duration).to_vec())
+    }
 }
 
-/// How to probe a peer without a path: planned once from targets, or given.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PeerKeepaliveKeys {
-    /// Probe the peer.
-    enabled: Option<bool>,
-    /// Mean time to detect a silent outage (T_Ravg), 500 ms.
-    responsiveness: Option<Duration>,
-    /// Mean time between false alarms (T_fp), 10⁵ s.
-    false_positive_interval: Option<Duration>,
-    /// Round-trip time to plan for, 50 ms.
-    rtt: Option<Duration>,
-    /// Loss in each direction to plan for, 2 %.
-    loss: Option<Ratio>,
-    /// K, instead of a plan; needs `period`.
-    k: Option<u8>,
-    /// T_KA, instead of a plan; needs `k`.
-    period: Option<Duration>,
-    /// Time constants of the averages, `["1s", "10s"]`.
-    tau: Option<Vec<Duration>>,
-    /// Number of probes in a loss interval (N), 10.
-    loss_interval: Option<u32>,
+/// Defines a struct of keys with those that all probing has.
+macro_rules! probing {
+    ($(#[$meta:meta])* $name:ident { $($own:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            /// Probe continuously
+            enabled: Flag<true>,
+            $($own)*
+            /// Planned: mean time until a silent outage is noticed
+            #[schemars(extend("x-rfc" = "T_Ravg"))]
+            responsiveness: Option<Duration<500>>,
+            /// Least mean time between false alarms
+            #[schemars(extend("x-rfc" = "T_fp"))]
+            false_positive_interval: Duration<{ 100_000 * S }>,
+            /// Planned: round-trip time to plan for
+            rtt: Duration<50>,
+            /// Planned: loss in each direction to plan for
+            loss: Ratio<2>,
+            /// Number of consecutive lost probes that makes a path down. Requires `period`
+            #[schemars(extend("x-rfc" = "K"))]
+            k: Option<Within<0, 1, 255>>,
+            /// Time between probes. Requires `k`
+            #[schemars(extend("x-rfc" = "T_KA"))]
+            period: Option<Duration<0, 5, 65_535>>,
+            /// Time constants of the averages of round-trip time and loss
+            tau: Constants,
+            /// Probes in one loss interval (N), at both ends: loss is evaluated
+            /// [every N·T_KA, or sooner](measuring.md#loss)
+            loss_interval: Within<10, 1, 65_535>,
+        }
+    };
+}
+
+probing! {
+    /// How to probe a path. K and the period either follow targets continuously, are planned once from targets, or are
+    /// given.
+    KeepaliveKeys {
+        /// Ends that measure
+        mode: ModeKey,
+        /// Probes may ride on data packets, which saves packets where there are data. With K and T_KA fixed or planned, a
+        /// path without data needs more, and with `k` and `period` detection takes up to 2½ T_KA longer
+        #[schemars(extend("x-unset" = "`true` if adaptive, else `false`"))]
+        rides: Option<bool>,
+        /// Detection follows the use of a path. Not together with `k` and `period`
+        #[schemars(extend("x-unset" = "`true`, unless `k`, `period` or `responsiveness` is given"))]
+        adaptive: Option<bool>,
+        /// Adaptive: mean time until a silent outage is noticed on a path without data
+        idle_responsiveness: Duration<2_500, 1>,
+        /// Adaptive: maximum probes per second and path, not counting questions in doubt
+        probe_budget: Tenths<500, 1, 2_000>,
+        /// Instead of the first of `tau`, for samples that are worse than the average
+        /// ([how to choose](measuring.md#averages)). Requires `tau_fall`
+        tau_rise: Option<Constant>,
+        /// The same for better samples. Requires `tau_rise`
+        tau_fall: Option<Constant>,
+    }
+}
+
+probing! {
+    /// How to probe a peer without a path: planned once from targets, or given.
+    PeerKeepaliveKeys {}
 }
 
 impl PeerKeepaliveKeys {
@@ -95,12 +105,12 @@ impl PeerKeepaliveKeys {
         keys: Option<&PeerKeepaliveKeys>,
         usual: bool,
     ) -> anyhow::Result<Option<Keepalive>> {
-        let enabled = keys.map_or(usual, |keys| keys.enabled.unwrap_or(true));
+        let enabled = keys.map_or(usual, |keys| keys.enabled.0);
         let keys = keys.cloned().unwrap_or_default();
         let planned = KeepaliveKeys {
             adaptive: Some(false),
             rides: Some(false),
-            mode: Some(ModeKey::Client),
+            mode: ModeKey::Client,
             responsiveness: keys.responsiveness,
             false_positive_interval: keys.false_positive_interval,
             rtt: keys.rtt,
@@ -116,12 +126,17 @@ impl PeerKeepaliveKeys {
 }
 
 /// The ends that measure.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum ModeKey {
+    /// Host and anchor.
+    #[default]
     Both,
+    /// The host only, whose downlink follows the host.
     Client,
+    /// The host, which reports its averages.
     Reports,
+    /// Both the round-trip time, and the host the loss of the round trip, half of which is used for steering.
     RoundTripLoss,
 }
 
@@ -172,36 +187,26 @@ impl KeepaliveKeys {
             );
         }
         let mut keepalive = match (self.k, self.period) {
-            (Some(k), Some(Duration(t_ka))) => Keepalive { k, t_ka, ..Keepalive::default() },
+            (Some(k), Some(Duration(t_ka))) => {
+                Keepalive { k: k.get(), t_ka, ..Keepalive::default() }
+            }
             (None, None) => self.plan()?,
             _ => bail!("k and period go together; or give targets and let them be planned"),
         };
-        if keepalive.k == 0 || !(SHORTEST..=LONGEST).contains(&keepalive.t_ka) {
-            bail!("k must be at least 1 and the period between {SHORTEST} and {LONGEST}");
-        }
-        if let Some(n) = self.loss_interval {
-            if !(1..=u32::from(u16::MAX)).contains(&n) {
-                bail!("loss_interval must lie between 1 and 65535");
-            }
-            keepalive.n = n;
-        }
+        keepalive.n = self.loss_interval.get();
         keepalive.taus = self.taus()?;
         keepalive.mode = match self.mode {
-            None | Some(ModeKey::Both) => Mode::Both,
-            Some(ModeKey::Client) => Mode::Client,
-            Some(ModeKey::Reports) => Mode::Reports,
-            Some(ModeKey::RoundTripLoss) => Mode::RoundTripLoss,
+            ModeKey::Both => Mode::Both,
+            ModeKey::Client => Mode::Client,
+            ModeKey::Reports => Mode::Reports,
+            ModeKey::RoundTripLoss => Mode::RoundTripLoss,
         };
-        let adaptive = self.aims()?;
         keepalive.rides = self.rides.unwrap_or(self.rides_unsaid());
-        Ok(Probed { keepalive, enabled: self.enabled.unwrap_or(true), adaptive })
+        Ok(Probed { keepalive, enabled: self.enabled.0, adaptive: self.aims() })
     }
 
     fn taus(&self) -> anyhow::Result<Vec<Tau>> {
-        let mut taus = [1, 10].map(Span::from_secs).map(Tau::symmetric).to_vec();
-        if let Some(given) = &self.tau {
-            taus = given.iter().map(|tau| Tau::symmetric(tau.0)).collect();
-        }
+        let mut taus: Vec<Tau> = self.tau.0.iter().map(|tau| Tau::symmetric(tau.0)).collect();
         match (self.tau_rise, self.tau_fall, taus.first_mut()) {
             (Some(Duration(rise)), Some(Duration(fall)), Some(first)) => {
                 *first = Tau { rise, fall }
@@ -210,28 +215,17 @@ impl KeepaliveKeys {
             (_, _, None) => bail!("tau needs at least one time constant"),
             _ => bail!("tau_rise and tau_fall go together"),
         }
-        let spans = || taus.iter().flat_map(|tau| [tau.rise, tau.fall]);
-        if spans().any(|tau| tau == Span::ZERO || tau > LONGEST_TAU) {
-            bail!("tau, tau_rise and tau_fall must be above zero and at most {LONGEST_TAU}");
-        }
         Ok(taus)
     }
 
-    fn aims(&self) -> anyhow::Result<Option<Aims>> {
-        if self.is_fixed() {
-            return Ok(None);
-        }
-        let default = Aims::default();
-        let probes_per_s = self.probe_budget.unwrap_or(default.probes_per_s);
-        if !(0.1..=200.0).contains(&probes_per_s) {
-            bail!("probe_budget must lie between 0.1 and 200 probes per second");
-        }
-        let idle = seconds(self.idle_responsiveness, default.idle);
-        if idle <= 0.0 {
-            bail!("idle_responsiveness must be above zero");
-        }
-        let fp_interval = seconds(self.false_positive_interval, default.fp_interval);
-        Ok(Some(Aims { idle, fp_interval, probes_per_s, ..default }))
+    fn aims(&self) -> Option<Aims> {
+        let aims = Aims {
+            idle: self.idle_responsiveness.0.as_secs_f64(),
+            fp_interval: self.false_positive_interval.0.as_secs_f64(),
+            probes_per_s: self.probe_budget.0,
+            ..Aims::default()
+        };
+        (!self.is_fixed()).then_some(aims)
     }
 
     fn is_fixed(&self) -> bool {
@@ -243,13 +237,13 @@ impl KeepaliveKeys {
     }
 
     fn plan(&self) -> anyhow::Result<Keepalive> {
-        let loss = self.loss.map_or(0.02, |Ratio(loss)| loss);
+        let responsiveness = self.responsiveness.unwrap_or_default();
         let plan = planner::plan(&Targets {
-            rtt_avg: seconds(self.rtt, 0.05),
-            loss_up: loss,
-            loss_down: loss,
-            responsiveness: Responsiveness::Avg(seconds(self.responsiveness, 0.5)),
-            fp_interval: seconds(self.false_positive_interval, 1e5),
+            rtt_avg: self.rtt.0.as_secs_f64(),
+            loss_up: self.loss.0,
+            loss_down: self.loss.0,
+            responsiveness: Responsiveness::Avg(responsiveness.0.as_secs_f64()),
+            fp_interval: self.false_positive_interval.0.as_secs_f64(),
             rtt_max: None,
             loss: None,
             burst: None,
@@ -262,17 +256,13 @@ impl KeepaliveKeys {
     }
 }
 
-fn seconds(given: Option<Duration>, default: f64) -> f64 {
-    given.map_or(default, |Duration(span)| span.as_secs_f64())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Config, PathKeys, parse};
     use std::collections::BTreeMap;
 
-    #[derive(Deserialize)]
+    #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     struct Host {
         #[expect(dead_code, reason = "its values are in those of paths")]

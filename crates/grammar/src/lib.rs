@@ -16,10 +16,12 @@ mod names;
 mod network;
 mod part;
 mod paths;
+mod placed;
 mod pmip;
+pub mod schema;
 mod source;
 mod text;
-mod values;
+pub mod values;
 
 pub use air::{Access, Cell, FIRST_ADDRESS, Walk};
 pub use config::{Config, parse, read};
@@ -27,9 +29,13 @@ pub use event::{Event, EventKeys};
 pub use keepalive::{KeepaliveKeys, PeerKeepaliveKeys, Probed, complete};
 pub use names::{check_address, check_name};
 pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText, Ways};
-pub use part::{Part, known, tables, value};
+pub use part::{Part, Values, known, tables, value};
 pub use paths::{PathKeys, Paths, SteeringKeys};
-pub use pmip::{HandoffKey, ScheduleKey, TechnologyKey, WorthKeys};
-pub use source::{Mistake, Name, Source, hint, named, printable};
+pub use placed::{Name, Spanned};
+pub use pmip::{
+    AttachKey, HandoffKey, LifetimeKey, LmaPolicyKeys, MagPolicyKeys, ScheduleKey, TechnologyKey,
+    WorthKeys, WrongTable,
+};
+pub use source::{Mistake, Source, hint, named, printable};
 pub use text::{text, text_up_to};
-pub use values::{Duration, Ratio};
+pub use values::{Duration, Flag, Ratio, Tenths, Within};

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use segue_clock::Span;
 use segue_netem::{Change, Jitter, LinkSpec, Loss, LossTrace, Profile, Queue};
 use segue_text::units;
@@ -13,30 +14,37 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::part::{Part, inherit, pick, value};
-use crate::source::{Mistake, Name};
+use crate::placed::Name;
+use crate::schema::{self, Key};
+use crate::source::Mistake;
 use crate::values::{Duration, Ratio};
 
 /// Parameters of a link, or of one of its directions.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Way {
-    /// Propagation delay, one way.
+    /// Delay of one direction
     pub delay: Option<Duration>,
-    /// Variation of the delay.
+    /// Uniform around the delay in both directions, or normal with this deviation
     pub jitter: Option<JitterText>,
-    /// Packets may overtake each other.
+    /// Jitter may make packets overtake each other
+    #[schemars(extend("x-unset" = "`false`"))]
     pub reordering: Option<bool>,
-    /// Serialisation rate.
+    /// Bits per second of IP packets
+    #[schemars(extend("x-value" = "rate", "x-unset" = "`\"unlimited\"`"))]
     pub rate: Option<Rate>,
-    /// Maximum length of the queue.
+    /// Maximum number, size or time of queued packets
     pub queue: Option<QueueText>,
-    /// The loss process.
+    /// Independent; exactly these packets, from 0; Gilbert–Elliott; or recorded, see below
     pub loss: Option<LossText>,
-    /// Drops all packets.
+    /// Everything is dropped
+    #[schemars(extend("x-unset" = "`false`"))]
     pub silent: Option<bool>,
-    /// Changes over time.
+    /// Changes at times from the start, each in addition to the earlier ones
+    #[schemars(extend("x-value" = "list of `{ at, delay, rate, loss, silent }`"))]
     pub profile: Option<Vec<Step>>,
-    /// Time after which the profile repeats.
+    /// The profile repeats after it
+    #[schemars(extend("x-unset" = "never"))]
     pub period: Option<Duration>,
 }
 
@@ -75,6 +83,17 @@ impl<T: Part> Part for OverLink<T> {
         [T::keys(), vec!["up", "down"], Way::keys()].concat()
     }
 
+    fn described() -> Vec<Key> {
+        let way = schema::table(Way::described());
+        let way = |name, from| {
+            let mut schema = way.clone();
+            schema.insert("description".into(), format!("Parameters {from} alone").into());
+            Key { name, schema, required: false }
+        };
+        let ways = vec![way("up", "from the first end"), way("down", "from the second end")];
+        [T::described(), ways, Way::described()].concat()
+    }
+
     fn take(table: &mut Spanned<DeTable<'_>>) -> Result<OverLink<T>, Mistake> {
         let ways = ["up", "down"].map(|way| table.get_mut().remove(way));
         let both = pick(table.get_mut(), &Way::keys());
@@ -96,7 +115,7 @@ impl<T: Part> Part for OverLink<T> {
 }
 
 /// One step of a profile.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     at: Duration,
@@ -183,19 +202,13 @@ impl Step {
     }
 }
 
-impl<'de> Deserialize<'de> for Rate {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let read = |text: &str| match text {
-            "unlimited" => Ok(None),
-            _ => match units::rate(text)? {
-                0 => Err("the rate is 0 (to drop everything use silent)".to_owned()),
-                rate => Ok(Some(rate)),
-            },
-        };
-        read(&text).map(Rate).map_err(D::Error::custom)
-    }
-}
+from_text!(Rate, "rate", |text: &str| match text {
+    "unlimited" => Ok(Rate(None)),
+    _ => match units::rate(text)? {
+        0 => Err("the rate is 0 (to drop everything use silent)".to_owned()),
+        rate => Ok(Rate(Some(rate))),
+    },
+});
 
 // Written by hand: the errors of untagged enums do not name the wrong part of a value.
 
@@ -295,15 +308,27 @@ impl<'de> Visitor<'de> for LossVisitor {
 }
 
 macro_rules! visited {
-    ($type:ty, $visitor:expr) => {
+    ($type:ty, $visitor:expr, $schema:tt) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 from.deserialize_any($visitor)
             }
         }
+
+        described!($type, $schema);
     };
 }
 
-visited!(JitterText, JitterVisitor);
-visited!(QueueText, QueueVisitor);
-visited!(LossText, LossVisitor);
+visited!(JitterText, JitterVisitor, {
+    "type": ["string", "object"],
+    "x-value": "time, or `{ normal = \"1ms\" }`",
+});
+visited!(QueueText, QueueVisitor, {
+    "type": ["integer", "object"],
+    "x-value": "packets, `{ bytes = 150000 }`, or `{ delay = \"50ms\" }`",
+    "default": 100,
+});
+visited!(LossText, LossVisitor, {
+    "type": ["string", "number", "array", "object"],
+    "x-value": "share; list of numbers; `{ p, r, good, bad }`; or `{ trace = \"FILE\" }`",
+});

@@ -2,9 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use toml::Spanned;
-
-use crate::source::{Mistake, Name};
+use crate::placed::{Name, Spanned};
+use crate::source::Mistake;
 
 /// Checks a name. Names become parts of dotted keys, of column names, and of kernel names.
 ///

@@ -3,26 +3,28 @@
 
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use segue_ip::Prefix;
 use serde::Deserialize;
-use toml::Spanned;
 
 use crate::link::OverLink;
 use crate::names::{check_address, check_name};
-use crate::source::{Mistake, Name};
+use crate::placed::{Name, Spanned};
+use crate::source::Mistake;
 
 /// A host or router.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Node {
-    /// Unique among nodes.
+    /// Unique among nodes
     pub name: Name,
-    /// Addresses reachable over any interface; in scenarios only.
+    /// Addresses reached over any of its interfaces; in scenarios only. A node without an address gets one of
+    /// 10.255.0.0/16, by its number in the file
     #[serde(default)]
     pub addresses: Vec<Spanned<Address>>,
-    /// Forwards packets for others.
+    /// Forwards packets for others
     #[serde(default, alias = "router")]
     pub transit: bool,
-    /// Routes of the node; in test networks only.
+    /// Routes; in test networks only, a scenario has `[[route]]`
     #[serde(default)]
     pub routes: Vec<Spanned<RouteText>>,
 }
@@ -31,18 +33,24 @@ pub struct Node {
 pub type Link = OverLink<Ends>;
 
 /// The keys of a link other than its parameters.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Ends {
-    /// Unique among links.
+    /// Unique among links
     pub name: Name,
-    /// `node` or `node:interface`; by default, the interface has the name of the link.
+    /// *Up* is from the first to the second; an interface without a name has the link's
+    #[schemars(extend("x-value" = "`[\"NODE\", \"NODE:INTERFACE\"]`"))]
     pub ends: [Spanned<End>; 2],
-    /// Addresses of the first and of the second end, reachable only over this link.
+    /// Addresses of the interfaces at the first end and at the second, reached over this link alone. A prefix length may
+    /// follow, which test networks require (`"10.0.1.2/24"`). Interfaces of a mobile host (`[[host]]`) that have none get
+    /// one of 10.254.0.0/16
     #[serde(default)]
+    #[schemars(extend("x-value" = "two lists of addresses"))]
     pub addresses: [Vec<Spanned<EndAddress>>; 2],
-    /// Both ends detect when the link is cut or restored.
+    /// Both ends detect when it is cut or mended, like the carrier of a wired interface. Hosts and anchors of tunnels probe
+    /// the path and ignore the carrier
+    #[schemars(extend("x-unset" = "false: an outage is silent"))]
     pub senses: Option<Spanned<bool>>,
-    /// Seed of losses and jitter; in test networks only.
+    /// Seed of losses and jitter; in test networks only, a scenario has one seed
     pub seed: Option<Spanned<u64>>,
 }
 
@@ -127,23 +135,23 @@ pub struct RouteText {
     pub metric: Option<u32>,
 }
 
-from_text!(Address, |text: &str| {
+from_text!(Address, "address", |text: &str| {
     let parsed = text.parse().map(Address);
     parsed.map_err(|_| format!("{text:?} is no address"))
 });
-from_text!(PrefixText, |text: &str| {
+from_text!(PrefixText, "prefix", |text: &str| {
     let parsed = Prefix::parse_network(text).map(PrefixText);
     parsed.map_err(|_| format!("{text:?} is no prefix: write ADDRESS/LENGTH, or an address"))
 });
-from_text!(EndAddress, |text: &str| match text.parse::<Prefix>() {
+from_text!(EndAddress, "address", |text: &str| match text.parse::<Prefix>() {
     Ok(prefix) => Ok(EndAddress { address: prefix.addr, length: Some(prefix.len) }),
     Err(_) => match text.parse() {
         Ok(address) => Ok(EndAddress { address, length: None }),
         Err(_) => Err(format!("{text:?} is no address")),
     },
 });
-from_text!(End, end);
-from_text!(RouteText, route);
+from_text!(End, "end", end);
+from_text!(RouteText, "route", route);
 
 fn end(text: &str) -> Result<End, String> {
     let (node, interface) = text.split_once(':').map_or((text, None), |(n, i)| (n, Some(i)));

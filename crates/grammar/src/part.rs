@@ -3,27 +3,35 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::de::value::Error as NoValue;
 use serde::de::{DeserializeOwned, Deserializer, Error, IgnoredAny, Visitor};
 use serde::forward_to_deserialize_any;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
+use crate::schema::{self, Key};
 use crate::source::{Mistake, hint};
+
+/// A table's values with their places.
+pub type Values<'a> = Spanned<DeTable<'a>>;
 
 /// A table, or a part of its keys.
 pub trait Part: Sized {
     /// The keys.
     fn keys() -> Vec<&'static str>;
 
+    /// The keys with their schemas.
+    fn described() -> Vec<Key>;
+
     /// Removes these keys from a table and reads them.
     ///
     /// # Errors
     /// A value has the wrong type, or a key is missing.
-    fn take(table: &mut Spanned<DeTable<'_>>) -> Result<Self, Mistake>;
+    fn take(table: &mut Values<'_>) -> Result<Self, Mistake>;
 }
 
-impl<T: DeserializeOwned> Part for T {
+impl<T: DeserializeOwned + JsonSchema> Part for T {
     fn keys() -> Vec<&'static str> {
         let mut keys: &[&str] = &[];
         // Ends as soon as the struct has named its fields.
@@ -31,10 +39,51 @@ impl<T: DeserializeOwned> Part for T {
         keys.to_vec()
     }
 
-    fn take(table: &mut Spanned<DeTable<'_>>) -> Result<T, Mistake> {
+    fn described() -> Vec<Key> {
+        schema::keys::<T>(&T::keys())
+    }
+
+    fn take(table: &mut Values<'_>) -> Result<T, Mistake> {
         let own = pick(table.get_mut(), &T::keys());
         value(Spanned::new(table.span(), DeValue::Table(own)))
     }
+}
+
+/// Makes a struct a table whose keys are those of its parts, as with serde's `flatten`. Values keep their places, and
+/// unknown keys are refused.
+#[macro_export]
+macro_rules! parts {
+    ($name:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        impl $crate::Part for $name {
+            fn keys() -> Vec<&'static str> {
+                [$(<$type as $crate::Part>::keys()),*].concat()
+            }
+            fn described() -> Vec<$crate::schema::Key> {
+                [$(<$type as $crate::Part>::described()),*].concat()
+            }
+            fn take(table: &mut $crate::Values<'_>) -> Result<$name, $crate::Mistake> {
+                Ok($name { $($field: $crate::Part::take(table)?,)* })
+            }
+        }
+    };
+}
+
+/// Defines the keys of a file, whose parts are public, as with [`parts`](crate::parts).
+#[macro_export]
+macro_rules! joined {
+    ($(#[$meta:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, ::serde::Serialize)]
+        pub struct $name {
+            $(
+                #[doc = concat!("Its `", stringify!($field), "` keys.")]
+                #[serde(flatten)]
+                pub $field: $type,
+            )*
+        }
+
+        $crate::parts!($name { $($field: $type),* });
+    };
 }
 
 /// Reads a value.

@@ -4,28 +4,30 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, bail};
+use schemars::JsonSchema;
 use segue_clock::Span;
 use segue_tunnel::PathConfig;
 use segue_wire::Encapsulation;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::keepalive::KeepaliveKeys;
-use crate::values::Duration;
+use crate::values::{Duration, Tenths};
 
 /// Keys of one interface.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct PathKeys {
-    /// As in `[keepalive]`, whose keys are the defaults.
-    #[serde(default)]
+    /// Replaces keys of `[keepalive]` for this path. If `[keepalive]` sets `k` and `period`, the path must set its own
     pub keepalive: KeepaliveKeys,
-    /// Packet format, `segue` or `upmt`.
-    encapsulation: Option<EncapsulationKey>,
-    /// Relative price per byte, 0.
-    price: Option<f64>,
-    /// Added to the path's score, 0.
-    preference: Option<f64>,
-    /// Outer source address, one of the interface's; by default, the kernel chooses.
+    /// Form of the packets
+    encapsulation: EncapsulationKey,
+    /// Relative price of a byte: 0 is free, 1 a metered link. A unit costs 10 points of score for voice and interactive
+    /// flows, 20 for default, 30 for bulk
+    price: Tenths<0>,
+    /// Points added to the path's score, for every class
+    preference: f64,
+    /// Outer [source address](operation.md#source-addresses). If the interface lacks it, there is no path of that family
+    #[schemars(extend("x-value" = "address", "x-unset" = "as the kernel's routes prefer"))]
     source: Option<String>,
 }
 
@@ -49,20 +51,25 @@ impl PathKeys {
 }
 
 /// Packet format of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum EncapsulationKey {
+    /// Protected, with probes.
+    #[default]
     Segue,
+    /// [The inner packet directly in UDP](wire/upmt.md), without protection; requires `datapath = "user"`, and
+    /// `allow_upmt` at the anchor, which otherwise grants `segue`. Such a path does not adapt K and T_KA.
     Upmt,
 }
 
 /// How flows move between paths.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct SteeringKeys {
-    /// Advantage in score points that a better path needs, 5.
-    margin: Option<f64>,
-    /// How long the advantage must last; four probe periods, at most 500 ms.
+    /// A path is better if its score is higher by more than these points
+    margin: Tenths<50>,
+    /// How long it must stay better before flows move. The time doubles for a path that keeps failing, up to 30 s
+    #[schemars(extend("x-unset" = "four of the shortest T_KA at the start, at most 500 ms"))]
     hold: Option<Duration>,
 }
 
@@ -90,11 +97,10 @@ impl Paths {
     ) -> anyhow::Result<Paths> {
         let path_config = |keys: &PathKeys, what: &str| {
             let probed = keys.keepalive.validate();
-            let (price, preference) = (keys.price.unwrap_or(0.0), keys.preference.unwrap_or(0.0));
-            if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
-                bail!("{what:?}: price must be zero or more, and preference a number");
+            if !keys.preference.is_finite() {
+                bail!("{what:?}: preference must be a number");
             }
-            let upmt = keys.encapsulation == Some(EncapsulationKey::Upmt);
+            let upmt = keys.encapsulation == EncapsulationKey::Upmt;
             if upmt && !user {
                 bail!("{what:?}: encapsulation \"upmt\" needs datapath = \"user\"");
             }
@@ -104,8 +110,8 @@ impl Paths {
                 enabled: probed.enabled,
                 // UPMT probes do not carry K and T_KA, so an anchor could not follow changes.
                 adaptive: probed.adaptive.filter(|_| !upmt),
-                price,
-                preference,
+                price: keys.price.0,
+                preference: keys.preference,
                 encapsulation: if upmt { Encapsulation::Upmt } else { Encapsulation::Segue },
                 source: keys.source(what)?,
             })
@@ -117,24 +123,18 @@ impl Paths {
             .map(|(name, keys)| Ok((name.clone(), path_config(keys, &format!("path.{name}"))?)))
             .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         let shortest = paths.values().chain([&path]).map(|path| path.keepalive.t_ka).min();
-        let steering = steering_keys.validate(shortest)?;
-        Ok(Paths { path, paths, steering })
+        Ok(Paths { path, paths, steering: steering_keys.validate(shortest) })
     }
 }
 
 impl SteeringKeys {
-    /// Validates the keys; `shortest` is the shortest probe period.
-    ///
-    /// # Errors
-    /// The first invalid key.
-    pub fn validate(&self, shortest: Option<Span>) -> anyhow::Result<segue_steering::Config> {
+    /// The settings; `shortest` is the shortest probe period.
+    #[must_use]
+    pub fn validate(&self, shortest: Option<Span>) -> segue_steering::Config {
         let mut steering = segue_steering::Config::default();
         let hold = shortest.map_or(steering.hold, |t_ka| (t_ka * 4).min(steering.hold));
         steering.hold = self.hold.map_or(hold, |Duration(span)| span);
-        steering.margin = self.margin.unwrap_or(steering.margin);
-        if !(steering.margin.is_finite() && steering.margin >= 0.0) {
-            bail!("[steering] margin must be zero or more");
-        }
-        Ok(steering)
+        steering.margin = self.margin.0;
+        steering
     }
 }

@@ -9,16 +9,15 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// A name with its place.
-pub type Name = Spanned<String>;
+use crate::placed::Name;
 
 /// An error at a place in the text.
 #[derive(Debug)]
 pub struct Mistake {
-    at: usize,
+    pub(crate) at: usize,
     /// If set, the wrong value belongs to this key in the same table.
     key: Option<&'static str>,
-    message: String,
+    pub(crate) message: String,
 }
 
 impl Mistake {
@@ -36,7 +35,7 @@ impl Mistake {
     /// The parser's error about a value.
     pub(crate) fn read(error: &toml::de::Error) -> Mistake {
         let at = error.span().map_or(0, |span| span.start);
-        Mistake { at, key: None, message: plain(&one_line(error.message())) }
+        Mistake { at, key: None, message: one_line(error.message()) }
     }
 
     /// The parser's error about a value whose place it does not know.
@@ -110,7 +109,7 @@ impl Source {
     pub fn tell(&self, mistake: &Mistake) -> anyhow::Error {
         let Mistake { at, key, message } = mistake;
         let values = self.values();
-        let (mut at, mut message) = (*at, message.clone());
+        let (mut at, mut message) = (*at, plain(message));
         if let Some(key) = key {
             match beside(values.get_ref(), at, key) {
                 Some(place) => at = place,

@@ -11,10 +11,12 @@ mod tests;
 use std::path::Path;
 
 use anyhow::Result;
-use segue_grammar::{EndAddress, Ends, Event, Link, Mistake, Node, Part, Source, known, tables};
+use segue_grammar::schema::{self, Key};
+use segue_grammar::{
+    Cell, EndAddress, Ends, Event, Link, Mistake, Node, Part, Source, Spanned, Walk, known, tables,
+};
 use segue_ip::Prefix;
 use segue_linux::clock::monotonic;
-use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::agenda::Agenda;
@@ -63,6 +65,18 @@ pub fn parse(text: &str, name: &str) -> Result<Plan> {
     plan(&source).map_err(|mistake| source.tell(&mistake))
 }
 
+/// The keys of a description.
+#[must_use]
+pub fn keys() -> Vec<Key> {
+    vec![
+        schema::list("node", Node::described()),
+        schema::list("link", Link::described()),
+        schema::list("cell", Cell::described()),
+        schema::list("walk", Walk::described()),
+        schema::events(),
+    ]
+}
+
 fn plan(source: &Source) -> Result<Plan, Mistake> {
     let mut file = source.values();
     known(file.get_ref(), &["node", "link", "cell", "walk", "event"])?;
@@ -108,7 +122,7 @@ fn plan(source: &Source) -> Result<Plan, Mistake> {
     Ok(Plan { nodes, links, cells, radios, happenings })
 }
 
-fn list<T: Part>(written: Option<Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistake> {
+fn list<T: Part>(written: Option<toml::Spanned<DeValue<'_>>>) -> Result<Vec<T>, Mistake> {
     written.map_or(Ok(Vec::new()), tables)
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// No socket can be created at this path: a daemon that accepts its configuration fails here,
@@ -44,52 +45,26 @@ fn a_wrong_value_in_an_example_would_be_noticed() {
 }
 
 #[test]
-fn every_key_stands_in_the_documentation_and_in_an_example() {
-    let documentation = read("docs/configuration.md");
-    for (role, table) in roles().flat_map(|role| tables(role).into_iter().map(move |of| (role, of)))
-    {
-        // The error message lists the valid keys.
-        let error = stopped_by(role, &format!("{table}\nno_such_key = 1\n"));
-        let (_, expected) = error.split_once("expected one of").unwrap_or_default();
-        let keys: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-        // For two keys the message says "`a` or `b`", for a single key only that key.
-        let keys =
-            if keys.is_empty() { error.split('`').skip(3).step_by(2).collect() } else { keys };
-        assert!(keys.len() > 1, "{role} {table}: {error}");
+fn every_key_stands_in_an_example() {
+    for role in roles() {
+        let text = example(role);
+        // Keys that only make sense with another setting are commented with "# ".
+        let behind = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
+        let lines: Vec<String> =
+            text.lines().flat_map(|line| [uncommented(line), behind(line)]).collect();
+        let mut keys = Vec::new();
+        keys_of(&schema(role), &mut keys);
+        assert!(keys.len() > 5, "{role}: {keys:?}");
         for key in keys {
-            // A key has a row of its own, or stands in that of its table.
-            let header = table.trim_matches(['[', ']']);
-            let rows = [key, header].map(|name| format!("| `{name}` |"));
-            let has_row = documentation.lines().any(|line| {
-                line.starts_with(&rows[0])
-                    || line.starts_with(&rows[1]) && line.contains(&format!("`{key}`"))
-            });
-            let is_table = tables(role)
-                .iter()
-                .any(|table| table.trim_matches(['[', ']']).split('.').any(|part| part == key));
-            assert!(is_table || has_row, "{role} {table}: no row for {key}");
-            let text = example(role);
-            // Keys that only make sense with another setting are commented with "# ".
-            let behind = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
-            let mut lines = text.lines().flat_map(|line| [uncommented(line), behind(line)]);
-            let shown = lines.any(|line| {
-                line.starts_with(&format!("{key} = "))
-                    || line.starts_with(&format!("[{key}"))
-                    || line.starts_with(&format!("[[{key}"))
-                    || line.ends_with(&format!(".{key}]"))
-                    || line.ends_with(&format!(".{key}]]"))
-            });
+            let is_table = |line: &str| {
+                let name = line.strip_prefix('[').map(|name| name.trim_matches(['[', ']']));
+                name.is_some_and(|name| name.split('.').any(|part| part == key))
+            };
+            let starts = format!("{key} = ");
+            let shown = lines.iter().any(|line| line.starts_with(&starts) || is_table(line));
             assert!(shown, "examples/{role}.toml does not show {key}");
         }
     }
-}
-
-/// The tables of a role's example, with brackets; the keys before all tables are in one without a name.
-fn tables(role: &str) -> BTreeSet<String> {
-    let text = example(role);
-    let headers = text.lines().map(|line| line.trim_start_matches(['#', ' ']));
-    let headers = headers.filter(|line| line.starts_with('[') && line.ends_with(']'));
-    headers.chain([""]).map(str::to_owned).collect()
 }
 
 #[test]
@@ -103,6 +78,77 @@ fn doctor_examines_the_example_of_every_role() {
             serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{role}: {error}"));
         let has = |check: &str| findings.as_array().unwrap().iter().any(|f| f["check"] == check);
         assert!(has("kernel") && has("leftovers"), "{role}: {findings:#}");
+    }
+}
+
+#[test]
+fn the_tables_of_keys_in_the_documentation_are_those_of_the_program() {
+    let directory = TempDir::new().unwrap();
+    let mut told = String::new();
+    for page in ["docs/configuration.md", "docs/simulator/scenarios.md"] {
+        let copy = directory.path().join(page);
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        std::fs::write(&copy, read(page)).unwrap();
+        let output = segue().args(["generate", "keys"]).arg(&copy).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let written = std::fs::read_to_string(&copy).unwrap();
+        assert!(written == read(page), "write it again: segue generate keys {page}");
+        told += &written;
+    }
+    let code = told.split('`').skip(1).step_by(2);
+    let separates = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+    let words: BTreeSet<&str> = code.flat_map(|code| code.split(separates)).collect();
+    for kind in roles().chain(["lab", "scenario"]) {
+        let mut keys = Vec::new();
+        keys_of(&schema(kind), &mut keys);
+        for key in keys {
+            assert!(words.contains(&*key), "{kind}: {key} is not in the documentation");
+        }
+    }
+}
+
+#[test]
+fn the_schemas_have_the_keys_of_the_examples() {
+    for directory in ["examples", "examples/pmip"] {
+        let files = std::fs::read_dir(root().join(directory)).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
+            let output = segue().args(["check", "--json"]).arg(&file).output().unwrap();
+            let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let values = std::fs::read_to_string(&file).unwrap().parse::<toml::Table>().unwrap();
+            let values = serde_json::to_value(values).unwrap();
+            assert_described(&schema(told["kind"].as_str().unwrap()), &values, &file);
+        }
+    }
+}
+
+/// Asserts that a schema describes all keys of these values.
+fn assert_described(schema: &Value, values: &Value, file: &Path) {
+    for value in values.as_array().into_iter().flatten() {
+        assert_described(&schema["items"], value, file);
+    }
+    for (key, value) in values.as_object().into_iter().flatten() {
+        let known = schema["properties"].get(key);
+        let open = schema.get("properties").is_none();
+        assert!(known.is_some() || open, "{}: {key}: {schema:#}", file.display());
+        assert_described(known.unwrap_or(&schema["additionalProperties"]), value, file);
+    }
+}
+
+/// The JSON Schema of a kind of file.
+fn schema(kind: &str) -> Value {
+    let output = segue().args(["generate", "schema", kind]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The keys of a table and of the tables below it.
+fn keys_of(table: &Value, keys: &mut Vec<String>) {
+    for (key, schema) in table["properties"].as_object().into_iter().flatten() {
+        keys.push(key.clone());
+        for below in [schema, &schema["items"], &schema["additionalProperties"]] {
+            keys_of(below, keys);
+        }
     }
 }
 
@@ -143,8 +189,7 @@ fn alerts_fire_when_they_should_and_not_before() {
 
 #[test]
 fn the_dashboard_asks_for_what_daemons_serve() {
-    let board: serde_json::Value =
-        serde_json::from_str(&read("monitoring/segue-dashboard.json")).unwrap();
+    let board: Value = serde_json::from_str(&read("monitoring/segue-dashboard.json")).unwrap();
     let panels = board["panels"].as_array().unwrap();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     let asked: Vec<String> = targets

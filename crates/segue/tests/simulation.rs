@@ -167,7 +167,7 @@ fn what_cannot_be_run_is_refused_in_one_line() {
         ("voip.call.packet_interval=0s", "must be above 0"),
         ("voip.call.name=\"../x,y\"", "a name has letters, digits, - and _"),
         ("duration=0s", "a run of no time"),
-        ("seed=-1", "expected u64"),
+        ("seed=-1", "must be 0 or more"),
     ] {
         refused(&[&good, "--set", set], words);
     }

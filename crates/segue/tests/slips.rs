@@ -76,10 +76,11 @@ fn what_is_wrong_is_one_sentence_without_the_parsers_other_advice() {
 
 #[test]
 fn numbers_out_of_range_are_told_in_numbers() {
-    for (text, most) in [("port = 70000", "65535"), ("[keepalive]\nk = 300\n", "255")] {
+    for (text, range) in [("port = 70000", "0 and 65535"), ("[keepalive]\nk = 300\n", "1 and 255")]
+    {
         let (_directory, path) = file(text);
         let said = refused(&["host", "-c", &path]);
-        assert!(said.contains(&format!("a whole number from 0 to {most}")), "{said}");
+        assert!(said.contains(&format!("must lie between {range}")), "{said}");
     }
     let (_directory, path) = file("[steering]\nmargin = \"much\"\n");
     let said = refused(&["host", "-c", &path]);
@@ -109,7 +110,7 @@ fn a_mistake_in_the_file_is_told_before_credentials_are_missed() {
     let (directory, path) = file("mtu = 1\n");
     let none = directory.path().join("none").to_str().unwrap().to_owned();
     let said = refused(&["host", "-c", &path, "--join-file", &none, "--state", &none]);
-    assert!(said.contains("mtu must lie"), "{said}");
+    assert!(said.contains("mtu: must lie"), "{said}");
 }
 
 #[test]

@@ -3,96 +3,89 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use segue_clock::Span;
+use schemars::JsonSchema;
 use segue_datapath::{Reach, Services};
-use segue_grammar::{Config, Duration};
+use segue_grammar::values::{D, MIN, S};
+use segue_grammar::{Config, Duration, Flag, Within, joined};
 use segue_ip::Prefix;
 use segue_tunnel::Pool;
+use segue_wire::SIGNAL_PORT;
 use segue_wire::stamp::PORT as STAMP_PORT;
-use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::OnPort;
-use crate::control;
+use super::groups::{DaemonKeys, DatapathKeys, StateKeys, TunnelKeys};
+use super::values::{OnPort, text_key};
 use crate::locator::Locator;
-use crate::settings::{Anchor, Choice, Common, Stamp, Tunnel};
+use crate::settings::{Anchor, Choice, Common, Stamp};
 
-/// The keys of an anchor's file, each with its default.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AnchorFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. Default:
-    /// no name.
-    pub instance: Option<String>,
-    /// Tunnel device, `segue0`.
-    pub device: Option<String>,
-    /// MTU of the tunnel device, 1436: fits outer IPv4 and IPv6 in 1500 bytes.
-    pub mtu: Option<u32>,
-    /// UDP port of the tunnels, 5005.
-    pub port: Option<u16>,
-    /// UDP port of the signalling, 5006.
-    pub signal_port: Option<u16>,
-    /// `auto`, `ebpf` or `user`.
-    pub datapath: Option<Choice>,
-    /// Interfaces to serve; all.
-    pub interfaces: Option<Vec<String>>,
-    /// Addresses that join lines name, with or without port; the anchor's own.
-    pub addresses: Option<Vec<String>>,
-    /// Inner IPv4 addresses, `10.77.0.0/16`; empty for none.
-    pub pool_v4: Option<String>,
-    /// Inner IPv6 addresses, `fd5e:67e0::/64`; empty for none.
-    pub pool_v6: Option<String>,
-    /// Most paths of all hosts together, 4096.
-    pub max_paths: Option<u32>,
-    /// Answer STAMP, or the port to answer it on; false.
-    pub stamp: Option<OnPort>,
-    /// File with the key of authenticated STAMP; none.
-    pub stamp_key: Option<PathBuf>,
-    /// How long a host without a sign of life keeps its registration, 60 s.
-    pub expiry: Option<Duration>,
-    /// How long a host's certificate is valid, 90 days.
-    pub certificate_lifetime: Option<Duration>,
-    /// File of the anchor's state, `/var/lib/segue/anchor.db`.
-    pub state: Option<PathBuf>,
-    /// Control socket.
-    pub control: Option<PathBuf>,
-    /// The group that may use it, in addition to root; none.
-    pub control_group: Option<String>,
-    /// Where to serve metrics; not served.
-    pub metrics: Option<String>,
-    /// How long events are kept in a log next to the state file, 1 d.
-    pub history: Option<Duration>,
-    /// Largest size of that log in megabytes, 10; 0 disables the log.
-    pub history_mb: Option<u32>,
-    /// Use real-time scheduling, true.
-    pub realtime: Option<bool>,
-    /// Let hosts have paths with UPMT's packet format, false.
-    pub allow_upmt: Option<bool>,
-    /// Translate the pools to the anchor's own addresses on their way out, false.
-    pub nat: Option<bool>,
-    /// Let hosts reach each other, false.
-    pub reach_hosts: Option<bool>,
-    /// The services of the anchor itself that hosts reach: `nothing`, `ping` or `all`; `ping`.
-    pub reach_anchor: Option<ServicesKey>,
-    /// Let hosts reach destinations that the anchor routes to, true.
-    pub reach_routed: Option<bool>,
+joined! {
+    /// The keys of an anchor's file.
+    AnchorFile {
+        own: AnchorKeys,
+        tunnel: TunnelKeys,
+        datapath: DatapathKeys,
+        state: StateKeys,
+        daemon: DaemonKeys,
+    }
 }
 
-/// The services of the anchor itself that hosts reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+/// An anchor's own keys.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AnchorKeys {
+    /// MTU of the tunnel device and limit for the hosts; the default fits into 1500 bytes
+    mtu: Within<1_436, 576, 65_535>,
+    /// UDP port of the signalling (QUIC); differs from `port`
+    signal_port: Within<{ SIGNAL_PORT as i64 }, 0, 65_535>,
+    /// Addresses or [names](operation.md#an-anchor-with-a-name) of the anchor in join lines, with or without `:port`, best
+    /// first. Required if a NAT is in front of it
+    #[schemars(extend("x-value" = "addresses", "x-unset" = "the anchor's own"))]
+    addresses: Vec<String>,
+    /// Inner IPv4 addresses; the first is the anchor's own. `""` for none. Plain packets from a pool's addresses are
+    /// dropped
+    pool_v4: PoolV4,
+    /// Inner IPv6 addresses, likewise. At least one pool is required
+    pool_v6: PoolV6,
+    /// [Translate](operation.md#routes-and-rules) pools of private addresses on their way to other networks, with
+    /// nftables; `--nat` sets it, too
+    pub nat: bool,
+    /// Size of the table of paths of all hosts together, which holds one path fewer; a host has at most 16
+    max_paths: Within<4_096, 2, 1_048_576>,
+    /// Hosts may use `encapsulation = "upmt"`, which [nothing protects](security.md); requires `datapath = "user"`
+    allow_upmt: bool,
+    /// Hosts may open flows to addresses of the pools other than the anchor's own
+    reach_hosts: bool,
+    /// Services at the anchor's own inner addresses to which hosts may open flows
+    reach_anchor: ServicesKey,
+    /// Hosts may open flows to everything else, including the anchor's other addresses
+    reach_routed: Flag<true>,
+    /// Answer [STAMP](wire/stamp.md#at-an-anchor) (RFC 8762) on UDP port 862 or another
+    #[serde(skip_serializing)]
+    stamp: OnPort<false>,
+    /// File with 32 to 128 hexadecimal digits, readable only by its owner: answer only authenticated STAMP. Requires
+    /// `stamp`
+    #[schemars(extend("x-value" = "path"))]
+    stamp_key: PathBuf,
+    /// Validity of a host's [certificate](operation.md#certificates-and-enrolments)
+    certificate_lifetime: Duration<{ 90 * D }, { 6 * S }, { 3_660 * D }>,
+    /// How long a silent host keeps its registration; it keeps its addresses
+    expiry: Duration<MIN, 1>,
+}
+
+text_key!(PoolV4, "prefix", "10.77.0.0/16");
+text_key!(PoolV6, "prefix", "fd5e:67e0::/64");
+
+/// Services of the anchor itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ServicesKey {
+enum ServicesKey {
     /// No service.
     Nothing,
     /// ICMP and ICMPv6.
+    #[default]
     Ping,
     /// All.
     All,
-}
-
-/// Default path of an anchor's state file.
-pub fn default_state(instance: Option<&str>) -> PathBuf {
-    super::state("anchor", instance)
 }
 
 impl Config for AnchorFile {}
@@ -100,75 +93,55 @@ impl Config for AnchorFile {}
 impl AnchorFile {
     /// The settings of a daemon.
     pub fn validate(self) -> anyhow::Result<Anchor> {
-        let device = super::device(self.device)?;
-        let instance = super::instance(self.instance)?;
-        let instance = instance.as_deref();
-        let mtu = self.mtu.unwrap_or(1_436);
-        super::check_mtu(mtu)?;
-        let expiry = self.expiry.map_or(Span::from_secs(60), |Duration(span)| span);
-        if expiry == Span::ZERO {
-            bail!("expiry must be above zero");
-        }
-        let certificate_lifetime = certificate_lifetime(self.certificate_lifetime)?;
-        let allow_upmt = self.allow_upmt.unwrap_or(false);
-        if allow_upmt && self.datapath != Some(Choice::User) {
+        let AnchorFile { own, tunnel, datapath, state, daemon } = self;
+        if own.allow_upmt && datapath.datapath != Choice::User {
             bail!("allow_upmt: UPMT's packets need datapath = \"user\"");
         }
-        let signal_port = self.signal_port.unwrap_or(SIGNAL_PORT);
-        let addresses = self.addresses.unwrap_or_default();
-        let addresses: Vec<Locator> = addresses
+        let signal_port = own.signal_port.get();
+        let addresses: Vec<Locator> = own
+            .addresses
             .iter()
             .map(|text| Locator::parse(text, signal_port))
             .collect::<anyhow::Result<_>>()
             .context("addresses")?;
-        let pool_v4 = pool("pool_v4", self.pool_v4.as_deref().unwrap_or("10.77.0.0/16"), false)?;
-        let pool_v6 = pool("pool_v6", self.pool_v6.as_deref().unwrap_or("fd5e:67e0::/64"), true)?;
+        let pool_v4 = pool("pool_v4", &own.pool_v4.0, false)?;
+        let pool_v6 = pool("pool_v6", &own.pool_v6.0, true)?;
         if pool_v4.is_none() && pool_v6.is_none() {
             bail!("an anchor needs pool_v4, pool_v6 or both");
         }
-        let max_paths = self.max_paths.unwrap_or(4_096);
-        if !(2..=1 << 20).contains(&max_paths) {
-            bail!("max_paths must lie between 2 and {}", 1 << 20);
-        }
-        let port = self.port.unwrap_or(TUNNEL_PORT);
-        let stamp = stamp(self.stamp.unwrap_or(OnPort::Off), self.stamp_key)?;
-        check_ports(port, signal_port, stamp.as_ref())?;
-        let state = self.state.unwrap_or_else(|| default_state(instance));
+        let stamp = stamp(own.stamp, own.stamp_key)?;
+        check_ports(tunnel.port.get(), signal_port, stamp.as_ref())?;
+        let file = state.file("anchor", daemon.instance());
+        // Rounded down to whole seconds, the resolution of certificates.
+        let certificate_lifetime = own.certificate_lifetime.0.0 / 1_000_000_000;
         Ok(Anchor {
             common: Common {
-                interfaces: super::interfaces(self.interfaces)?,
-                control: self.control.unwrap_or_else(|| control::default_path("anchor", instance)),
-                control_group: super::group(self.control_group)?,
-                metrics: super::metrics(self.metrics)?,
-                history: super::history(self.history, self.history_mb, &state)?,
+                interfaces: datapath.interfaces()?,
+                history: state.history(&file),
+                ..daemon.common("anchor")?
             },
-            tunnel: Tunnel {
-                device,
-                port,
-                datapath: self.datapath.unwrap_or(Choice::Auto),
-                realtime: self.realtime.unwrap_or(true),
-            },
-            mtu,
+            tunnel: tunnel.tunnel(datapath),
+            mtu: own.mtu.get(),
             signal_port,
             addresses,
             pool_v4,
             pool_v6,
-            max_paths,
+            max_paths: own.max_paths.get(),
             stamp,
-            expiry,
-            certificate_lifetime,
-            allow_upmt,
-            nat: self.nat.unwrap_or(false),
+            expiry: own.expiry.0,
+            certificate_lifetime: std::time::Duration::from_secs(certificate_lifetime),
+            allow_upmt: own.allow_upmt,
+            nat: own.nat,
             reach: Reach {
-                hosts: self.reach_hosts.unwrap_or(false),
-                anchor: match self.reach_anchor.unwrap_or(ServicesKey::Ping) {
+                hosts: own.reach_hosts,
+                anchor: match own.reach_anchor {
                     ServicesKey::Nothing => Services::Nothing,
                     ServicesKey::Ping => Services::Ping,
                     ServicesKey::All => Services::All,
                 },
-                routed: self.reach_routed.unwrap_or(true),
+                routed: own.reach_routed.0,
             },
-            state,
+            state: file,
         })
     }
 }
@@ -184,22 +157,13 @@ fn check_ports(port: u16, signal_port: u16, stamp: Option<&Stamp>) -> anyhow::Re
     Ok(())
 }
 
-/// Rounded down to whole seconds, the resolution of certificates.
-fn certificate_lifetime(key: Option<Duration>) -> anyhow::Result<std::time::Duration> {
-    let Duration(span) = key.unwrap_or(Duration(Span::from_secs(90 * 86_400)));
-    if !(Span::from_secs(6)..=Span::from_secs(10 * 366 * 86_400)).contains(&span) {
-        bail!("certificate_lifetime must lie between 6s and ten years");
-    }
-    Ok(std::time::Duration::from_secs(span.0 / 1_000_000_000))
-}
-
-fn stamp(choice: OnPort, key: Option<PathBuf>) -> anyhow::Result<Option<Stamp>> {
-    let key = key.filter(|file| !file.as_os_str().is_empty());
-    let port = match choice {
-        OnPort::Off if key.is_some() => bail!("stamp_key needs stamp = true, or a port"),
-        OnPort::Off => return Ok(None),
-        OnPort::Usual => STAMP_PORT,
-        OnPort::Port(port) => port,
+fn stamp(choice: OnPort<false>, key: PathBuf) -> anyhow::Result<Option<Stamp>> {
+    let key = Some(key).filter(|file| !file.as_os_str().is_empty());
+    let Some(port) = choice.port(STAMP_PORT) else {
+        if key.is_some() {
+            bail!("stamp_key needs stamp = true, or a port");
+        }
+        return Ok(None);
     };
     let read = |file: PathBuf| {
         let text = segue_probe::read_secret(&file)?;

@@ -5,73 +5,63 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use segue_grammar::{Config, Duration, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
+use schemars::JsonSchema;
+use segue_grammar::{Config, KeepaliveKeys, PathKeys, Paths, SteeringKeys, Within, joined};
 use segue_ip::Prefix;
-use segue_wire::TUNNEL_PORT;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::control;
-use crate::settings::{Choice, Common, Host, Tunnel};
+use super::groups::{DaemonKeys, DatapathKeys, InterfaceName, StateKeys, TunnelKeys};
+use crate::settings::{Choice, Common, Host};
 
-/// The keys of a host's file, each with its default.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket and the state file. Default:
-    /// no name.
-    pub instance: Option<String>,
-    /// File with the join line.
+joined! {
+    /// The keys of a host's file.
+    HostFile {
+        own: HostKeys,
+        tunnel: TunnelKeys,
+        datapath: DatapathKeys,
+        state: StateKeys,
+        daemon: DaemonKeys,
+    }
+}
+
+/// A host's own keys.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostKeys {
+    /// File with the line of `segue enroll`, readable only by its owner; or `--join LINE`, `--join -` (standard input),
+    /// `--join-file`. Required until the host is enrolled
+    #[schemars(extend("x-value" = "path"))]
     pub join_file: Option<PathBuf>,
-    /// File of the host's state, `/var/lib/segue/host.db`.
-    pub state: Option<PathBuf>,
-    /// Tunnel device, `segue0`.
-    pub device: Option<String>,
-    /// MTU of the tunnel device.
-    pub mtu: Option<u32>,
-    /// Local UDP port of the tunnels, 5005.
-    pub port: Option<u16>,
-    /// `auto`, `ebpf` or `user`.
-    pub datapath: Option<Choice>,
-    /// Destinations sent through the tunnel; everything.
-    pub routes: Option<Vec<String>>,
-    /// Traffic to `routes` leaves only through the tunnel, false.
-    pub fail_closed: Option<bool>,
-    /// Priority of its first routing rule; 5280, or behind the rules of other programs' tunnels.
-    pub priority: Option<u32>,
-    /// Interfaces to use; all that reach the anchor.
-    pub interfaces: Option<Vec<String>>,
-    /// Name servers that resolve the anchor's name; the system's.
-    pub nameservers: Option<Vec<IpAddr>>,
-    /// Control socket.
-    pub control: Option<PathBuf>,
-    /// The group that may use it, in addition to root; none.
-    pub control_group: Option<String>,
-    /// Where to serve metrics; not served.
-    pub metrics: Option<String>,
-    /// How long events are kept in a log next to the state file, 1 d.
-    pub history: Option<Duration>,
-    /// Largest size of that log in megabytes, 10; 0 disables the log.
-    pub history_mb: Option<u32>,
-    /// Use real-time scheduling, true.
-    pub realtime: Option<bool>,
-    /// Probing of all paths.
-    #[serde(default)]
-    pub keepalive: KeepaliveKeys,
-    /// Settings by interface.
-    #[serde(default)]
-    pub path: BTreeMap<String, PathKeys>,
-    /// How flows move.
-    #[serde(default)]
-    pub steering: SteeringKeys,
+    /// Upper limit of the tunnel device's MTU; [paths](operation.md#mtu) may require less. The default fits into 1500
+    /// bytes
+    #[schemars(extend("x-unset" = "1456, or 1436 if an address of the anchor is IPv6"))]
+    mtu: Option<Within<0, 576, 65_535>>,
+    /// [Destinations](operation.md#routes-and-rules) that go through the tunnel
+    #[schemars(extend("x-value" = "prefixes", "x-unset" = "everything that the anchor has a route to"))]
+    routes: Option<Vec<String>>,
+    /// Traffic to `routes` leaves [only through the tunnel](operation.md#failing-closed)
+    fail_closed: bool,
+    /// Priority of the host's first routing rule; a number below a VPN's puts Segue
+    /// [before it](operation.md#other-vpns)
+    #[schemars(extend("x-unset" = "5280, behind the rules of other programs' tunnels"))]
+    priority: Option<Within<0, 1, LAST_PRIORITY>>,
+    /// Servers to query for [the anchor's name](operation.md#an-anchor-with-a-name), and for
+    /// [translators' prefixes](operation.md#an-anchors-ipv4-address-over-ipv6-alone)
+    #[schemars(extend("x-unset" = "those of `/etc/resolv.conf`"))]
+    nameservers: Vec<IpAddr>,
+    /// Probing of all paths
+    #[serde(skip_serializing)]
+    keepalive: KeepaliveKeys,
+    /// Settings of a path, by its interface
+    #[serde(skip_serializing)]
+    path: BTreeMap<String, PathKeys>,
+    /// How flows move
+    #[serde(skip_serializing)]
+    steering: SteeringKeys,
 }
 
 /// The last priority of a host's first rule: its five rules come before the main table's.
-const LAST_PRIORITY: u32 = 32_760;
-
-/// Default path of a host's state file.
-pub fn default_host_state(instance: Option<&str>) -> PathBuf {
-    super::state("host", instance)
-}
+const LAST_PRIORITY: i64 = 32_760;
 
 impl Config for HostFile {
     const PATHS: bool = true;
@@ -83,13 +73,7 @@ impl HostFile {
     /// # Errors
     /// The first invalid key.
     pub fn validate(self) -> anyhow::Result<Host> {
-        let device = super::device(self.device)?;
-        let instance = super::instance(self.instance)?;
-        let instance = instance.as_deref();
-        self.mtu.map_or(Ok(()), super::check_mtu)?;
-        if let Some(priority) = self.priority.filter(|p| !(1..=LAST_PRIORITY).contains(p)) {
-            bail!("priority: {priority} must lie between 1 and {LAST_PRIORITY}");
-        }
+        let HostFile { own, tunnel, datapath, state, daemon } = self;
         let prefix = |text: &String| {
             let prefix: Prefix = text.parse().with_context(|| format!("routes: {text:?}"))?;
             match prefix.network() {
@@ -97,35 +81,28 @@ impl HostFile {
                 network => bail!("routes: {text:?} has host bits (did you mean {network}?)"),
             }
         };
-        let routes = self.routes.map(|all| all.iter().map(prefix).collect::<anyhow::Result<_>>());
-        self.path.keys().try_for_each(|name| {
-            super::interface(name).with_context(|| format!("\"path.{name}\""))
+        let routes = own.routes.map(|all| all.iter().map(prefix).collect::<anyhow::Result<_>>());
+        own.path.keys().try_for_each(|name| {
+            InterfaceName::of(name).map(drop).with_context(|| format!("\"path.{name}\""))
         })?;
-        let user = self.datapath == Some(Choice::User);
+        let user = datapath.datapath == Choice::User;
         let Paths { path, paths, steering } =
-            Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
-        let state = self.state.unwrap_or_else(|| default_host_state(instance));
+            Paths::validate(&own.keepalive, &own.path, &own.steering, user)?;
+        let file = state.file("host", daemon.instance());
         Ok(Host {
             common: Common {
-                interfaces: super::interfaces(self.interfaces)?,
-                control: self.control.unwrap_or_else(|| control::default_path("host", instance)),
-                control_group: super::group(self.control_group)?,
-                metrics: super::metrics(self.metrics)?,
-                history: super::history(self.history, self.history_mb, &state)?,
+                interfaces: datapath.interfaces()?,
+                history: state.history(&file),
+                ..daemon.common("host")?
             },
-            tunnel: Tunnel {
-                device,
-                port: self.port.unwrap_or(TUNNEL_PORT),
-                datapath: self.datapath.unwrap_or(Choice::Auto),
-                realtime: self.realtime.unwrap_or(true),
-            },
+            tunnel: tunnel.tunnel(datapath),
             join: None,
-            state,
-            mtu: self.mtu,
+            state: file,
+            mtu: own.mtu.map(Within::get),
             routes: routes.transpose()?,
-            fail_closed: self.fail_closed.unwrap_or(false),
-            priority: self.priority,
-            nameservers: self.nameservers.unwrap_or_default(),
+            fail_closed: own.fail_closed,
+            priority: own.priority.map(Within::get),
+            nameservers: own.nameservers,
             path,
             paths,
             steering,

@@ -1,130 +1,142 @@
 //! Configuration files of the IEEE 802.21 daemons, and the `[mih]` table of daemons that subscribe to link events.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use segue_clock::Span;
-use segue_grammar::{Config, Duration, TechnologyKey};
+use schemars::JsonSchema;
+use segue_grammar::values::{H, S};
+use segue_grammar::{Config, Duration, Flag, PrefixText, TechnologyKey, Within, joined};
 use segue_ip::Prefix;
 use segue_mih::{Forecasting, Interest, MihfConfig, Remote, Transport};
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::control;
+use super::groups::{DaemonKeys, InterfaceName};
 use crate::mih::source::mac_of;
-use crate::settings::{Common, Mih, MihLink, MihSource};
+use crate::settings::{Mih, MihLink, MihSource};
 
-/// The keys of a function's file, each with its default.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MihFunctionFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket. Default: no name.
-    pub instance: Option<String>,
-    /// Its MIH function identifier (MIHF ID), which must be unique; `mihf@` and the name of this machine.
-    pub name: Option<String>,
-    /// Addresses or prefixes that may register, in addition to this machine; none.
-    pub peers: Option<Vec<String>>,
-    /// Lifetime of a registration, 20 s.
-    pub validity: Option<Duration>,
-    /// Control socket.
-    pub control: Option<PathBuf>,
-    /// The group that may use it, in addition to root; none.
-    pub control_group: Option<String>,
-    /// Where to serve metrics; not served.
-    pub metrics: Option<String>,
+joined! {
+    /// The keys of a function's file.
+    MihFunctionFile {
+        own: FunctionKeys,
+        daemon: DaemonKeys,
+    }
 }
 
-/// The keys of a link service access point's file, each with its default.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MihLinkSapFile {
-    /// Name of this daemon, if several of its role run here; it names the control socket. Default: no name.
-    pub instance: Option<String>,
-    /// Its MIH function identifier (MIHF ID), which must be unique; `link-sap@` and the name of this machine.
-    pub name: Option<String>,
-    /// Functions to report to, `["::1"]`.
-    pub functions: Option<Vec<IpAddr>>,
-    /// Transport to them: `udp` or `tcp`; `udp`.
-    pub transport: Option<TransportKey>,
-    /// Its links, at least one.
-    #[serde(default)]
-    pub link: Vec<LinkKeys>,
-    /// Control socket.
-    pub control: Option<PathBuf>,
-    /// The group that may use it, in addition to root; none.
-    pub control_group: Option<String>,
-    /// Where to serve metrics; not served.
-    pub metrics: Option<String>,
+joined! {
+    /// The keys of a link service access point's file.
+    MihLinkSapFile {
+        mih: MihKeys,
+        own: LinkSapKeys,
+        daemon: DaemonKeys,
+    }
+}
+
+/// A function's own keys.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FunctionKeys {
+    /// Its MIH function identifier
+    #[schemars(extend("x-rfc" = "MIHF ID", "x-unset" = "`mihf@` and this machine's name"))]
+    name: Option<String>,
+    /// Peers that may register, by address or prefix, in addition to this machine
+    #[serde(skip_serializing)]
+    peers: Vec<PrefixText>,
+    /// Validity of a registration; it is renewed after half of that
+    validity: Duration<{ 20 * S }, { 4 * S }, { 24 * H }>,
+}
+
+/// The links of a link service access point.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinkSapKeys {
+    /// The links to report, at least one
+    #[serde(skip_serializing)]
+    link: Vec<LinkKeys>,
 }
 
 /// The keys of a `[[link]]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct LinkKeys {
-    /// Its interface.
-    pub interface: String,
-    /// Its kind, as for a gateway's access; `ethernet`.
-    pub technology: Option<TechnologyKey>,
-    /// Its address, by which peers know it; the interface's.
-    pub address: Option<String>,
-    /// The source of events about its stations: `wire`, the carrier and any packet of a station; `hostapd`; `nl80211`,
-    /// the kernel's Wi-Fi; or `lab`, a test network. `wire`.
-    pub source: Option<SourceKey>,
-    /// The socket of hostapd, `/run/hostapd/INTERFACE`, or of the test network.
-    pub socket: Option<PathBuf>,
-    /// Predict the end of an attachment from its signal, true.
-    pub foretell: Option<bool>,
-    /// The signal below which it ends, in dBm, -85.
-    pub lost_dbm: Option<i16>,
-    /// Carry out actions that peers request: send a station away, go down, come up. False.
-    pub orders: Option<bool>,
+pub(super) struct LinkKeys {
+    /// Its interface
+    interface: InterfaceName,
+    /// Access technology
+    #[serde(default)]
+    technology: TechnologyKey,
+    /// [Source of events](mih.md#sources) about its stations
+    #[serde(default)]
+    source: SourceKey,
+    /// Socket of hostapd, or of the test network
+    #[schemars(extend("x-value" = "path", "x-unset" = "`/run/hostapd/` and the interface"))]
+    socket: Option<PathBuf>,
+    /// The address by which others identify it, such as `"02:00:00:00:00:01"`
+    #[schemars(extend("x-unset" = "the interface's"))]
+    address: Option<String>,
+    /// Report when an attachment is [about to end](mih.md#going-down), judged by its signal
+    #[serde(default)]
+    foretell: Flag<true>,
+    /// Signal below which the attachment ends, in dBm
+    #[serde(default)]
+    lost_dbm: Within<{ Forecasting::USUAL.lost_dbm as i64 }, -120, -20>,
+    /// Execute commands of the function's peers: send a station away, go down, come up
+    #[serde(default)]
+    orders: bool,
 }
 
-/// The keys of a `[mih]` in the file of a gateway or an anchor.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The connection to functions.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct MihKeys {
-    /// Functions that report links, `["::1"]`.
-    pub functions: Option<Vec<IpAddr>>,
-    /// Transport to them: `udp` or `tcp`; `udp`.
-    pub transport: Option<TransportKey>,
-    /// MIH function identifier of this daemon, which must be unique; its role, instance and the name of this machine.
-    pub name: Option<String>,
+    /// Functions that report links; at a link SAP, those that it reports to
+    functions: Functions,
+    /// Transport of frames
+    transport: TransportKey,
+    /// MIH function identifier of this daemon, which must be unique
+    #[schemars(extend("x-rfc" = "MIHF ID", "x-unset" = "the role, its instance and this machine's name"))]
+    name: Option<String>,
+}
+
+/// Addresses of functions.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+struct Functions(Vec<IpAddr>);
+
+impl Default for Functions {
+    fn default() -> Functions {
+        Functions(vec![Ipv6Addr::LOCALHOST.into()])
+    }
 }
 
 /// The transport of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum TransportKey {
+#[schemars(extend("x-plain" = true))]
+enum TransportKey {
     /// UDP; each frame is acknowledged.
+    #[default]
     Udp,
     /// TCP.
     Tcp,
 }
 
 /// The source of events about a link's stations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum SourceKey {
-    /// The wire.
+#[schemars(extend("x-plain" = true))]
+enum SourceKey {
+    /// The carrier, and any packet of a station.
+    #[default]
     Wire,
-    /// hostapd.
+    /// Hostapd.
     Hostapd,
     /// The kernel's Wi-Fi.
     Nl80211,
     /// A test network.
     Lab,
-}
-
-impl TransportKey {
-    fn transport(key: Option<TransportKey>) -> Transport {
-        match key {
-            None | Some(TransportKey::Udp) => Transport::Udp,
-            Some(TransportKey::Tcp) => Transport::Tcp,
-        }
-    }
 }
 
 impl Config for MihFunctionFile {}
@@ -145,20 +157,23 @@ fn named(name: Option<String>, role: &str, instance: Option<&str>) -> anyhow::Re
     Ok(MihfConfig::new(name.as_str().into()))
 }
 
-fn remotes(
-    all: Option<Vec<IpAddr>>,
-    transport: Option<TransportKey>,
-) -> anyhow::Result<Vec<Remote>> {
-    let all = all.unwrap_or_else(|| vec![std::net::Ipv6Addr::LOCALHOST.into()]);
-    if all.is_empty() {
-        bail!("functions: at least one, such as \"::1\"");
+impl MihKeys {
+    /// The functions to connect to.
+    fn remotes(&self) -> anyhow::Result<Vec<Remote>> {
+        let Functions(all) = &self.functions;
+        if all.is_empty() {
+            bail!("functions: at least one, such as \"::1\"");
+        }
+        let unusable = |address: &&IpAddr| address.is_unspecified() || address.is_multicast();
+        if let Some(bad) = all.iter().find(unusable) {
+            bail!("functions: {bad} is no address of a function");
+        }
+        let transport = match self.transport {
+            TransportKey::Udp => Transport::Udp,
+            TransportKey::Tcp => Transport::Tcp,
+        };
+        Ok(all.iter().map(|address| Remote::new(*address, transport)).collect())
     }
-    if let Some(bad) = all.iter().find(|address| address.is_unspecified() || address.is_multicast())
-    {
-        bail!("functions: {bad} is no address of a function");
-    }
-    let transport = TransportKey::transport(transport);
-    Ok(all.into_iter().map(|address| Remote::new(address, transport)).collect())
 }
 
 /// Parses a link's configured address.
@@ -167,7 +182,7 @@ pub(super) fn link_address(key: &str, text: Option<String>) -> anyhow::Result<Op
         let mac = mac_of(&text).with_context(|| {
             format!("{key}: {text:?} is no link-layer address, such as 02:00:00:00:00:01")
         })?;
-        super::one_station(&text, &mac).with_context(|| key.to_owned())?;
+        super::values::one_station(&text, &mac).with_context(|| key.to_owned())?;
         Ok(LinkAddress::mac(mac))
     };
     text.map(read).transpose()
@@ -180,8 +195,9 @@ impl MihKeys {
         (role, instance): (&str, Option<&str>),
         interests: Vec<Interest>,
     ) -> anyhow::Result<MihfConfig> {
+        let functions = self.remotes();
         let config = named(self.name, role, instance).context("mih")?;
-        let functions = remotes(self.functions, self.transport).context("mih")?;
+        let functions = functions.context("mih")?;
         Ok(MihfConfig { functions, interests, ..config })
     }
 }
@@ -192,43 +208,19 @@ pub(super) fn of_all_links() -> Vec<Interest> {
     Vec::from([Interest { link: None, events }])
 }
 
-fn common(
-    role: &str,
-    instance: Option<&str>,
-    control: Option<PathBuf>,
-    group: Option<String>,
-    metrics: Option<String>,
-) -> anyhow::Result<Common> {
-    let control = control.unwrap_or_else(|| control::default_path(role, instance));
-    let (control_group, metrics) = (super::group(group)?, super::metrics(metrics)?);
-    Ok(Common { control_group, metrics, ..Common::at(control) })
-}
-
 impl MihFunctionFile {
     /// The settings of a daemon.
     ///
     /// # Errors
     /// The first invalid key.
     pub fn validate(self) -> anyhow::Result<Mih> {
-        let instance = super::instance(self.instance)?;
-        let instance = instance.as_deref();
-        let common =
-            common("mih-function", instance, self.control, self.control_group, self.metrics)?;
-        let mut peers = Vec::new();
-        for text in ["::1", "127.0.0.0/8"] {
-            peers.push(Prefix::parse_network(text).context("peers")?);
-        }
-        for text in self.peers.unwrap_or_default() {
-            let peer = Prefix::parse_network(&text).with_context(|| format!("peers: {text:?}"))?;
-            peers.push(peer);
-        }
-        let validity = self.validity.map_or(Span::from_secs(20), |Duration(span)| span);
-        if !(Span::from_secs(4)..=Span::from_secs(86_400)).contains(&validity) {
-            bail!("validity must lie between 4s and 24h");
-        }
-        let config = named(self.name, "mihf", instance)?;
-        let machine = MihfConfig { peers, validity, ..config };
-        Ok(Mih { common, links: Vec::new(), machine })
+        let MihFunctionFile { own, daemon } = self;
+        let config = named(own.name, "mihf", daemon.instance())?;
+        let here = ["::1", "127.0.0.0/8"].map(Prefix::parse_network);
+        let mut peers = here.into_iter().collect::<Result<Vec<_>, _>>().context("peers")?;
+        peers.extend(own.peers.iter().map(|PrefixText(peer)| *peer));
+        let machine = MihfConfig { peers, validity: own.validity.0, ..config };
+        Ok(Mih { common: daemon.common("mih-function")?, links: Vec::new(), machine })
     }
 }
 
@@ -238,33 +230,31 @@ impl MihLinkSapFile {
     /// # Errors
     /// The first invalid or missing key.
     pub fn validate(self) -> anyhow::Result<Mih> {
-        let instance = super::instance(self.instance)?;
-        let instance = instance.as_deref();
-        let common =
-            common("mih-link-sap", instance, self.control, self.control_group, self.metrics)?;
-        if self.link.is_empty() {
+        let MihLinkSapFile { mih, own, daemon } = self;
+        if own.link.is_empty() {
             bail!("link is missing: a [[link]] for each link to tell of");
         }
         let mut links: Vec<MihLink> = Vec::new();
-        for keys in self.link {
+        for keys in own.link {
             let link = link(keys)?;
             if links.iter().any(|other| other.interface == link.interface) {
                 bail!("link: {} is there twice", link.interface);
             }
             links.push(link);
         }
-        let config = named(self.name, "link-sap", instance)?;
-        let functions = remotes(self.functions, self.transport)?;
-        Ok(Mih { common, links, machine: MihfConfig { functions, ..config } })
+        let functions = mih.remotes()?;
+        let config = named(mih.name, "link-sap", daemon.instance())?;
+        let machine = MihfConfig { functions, ..config };
+        Ok(Mih { common: daemon.common("mih-link-sap")?, links, machine })
     }
 }
 
 fn link(keys: LinkKeys) -> anyhow::Result<MihLink> {
     let LinkKeys { interface, technology, address, source, socket, foretell, lost_dbm, orders } =
         keys;
-    super::interface(&interface).context("link: interface")?;
+    let interface = interface.0;
     let address = link_address("address", address).with_context(|| format!("link {interface}"))?;
-    let source = match (source.unwrap_or(SourceKey::Wire), socket) {
+    let source = match (source, socket) {
         (SourceKey::Wire, None) => MihSource::Wire,
         (SourceKey::Wire, Some(_)) => bail!("link {interface}: a wire has no socket"),
         (SourceKey::Nl80211, None) => MihSource::Nl80211,
@@ -279,17 +269,13 @@ fn link(keys: LinkKeys) -> anyhow::Result<MihLink> {
             "link {interface}: socket is missing: that of the test network, which `segue lab list` shows"
         ),
     };
-    let lost_dbm = lost_dbm.unwrap_or(Forecasting::USUAL.lost_dbm);
-    if !(-120..=-20).contains(&lost_dbm) {
-        bail!("link {interface}: lost_dbm must lie between -120 and -20");
-    }
-    let forecasting = Forecasting { lost_dbm, ..Forecasting::USUAL };
+    let forecasting = Forecasting { lost_dbm: lost_dbm.get(), ..Forecasting::USUAL };
     Ok(MihLink {
         interface,
-        link_type: technology.unwrap_or(TechnologyKey::Ethernet).link_type(),
+        link_type: technology.link_type(),
         address,
         source,
-        forecasting: foretell.unwrap_or(true).then_some(forecasting),
-        orders: orders.unwrap_or(false),
+        forecasting: foretell.0.then_some(forecasting),
+        orders,
     })
 }

@@ -5,81 +5,89 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use schemars::JsonSchema;
 use segue_aaa::{AaaProfile, Signed};
 use segue_clock::Span;
-use segue_grammar::Duration;
+use segue_grammar::values::{FOREVER, MIN, S};
+use segue_grammar::{Duration, Flag, Within, described};
 use segue_mobility::Backoff;
 use segue_wire::radius::{ACCOUNTING_PORT, PORT};
-use serde::Deserialize;
 use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Serialize};
 
-use super::OnPort;
+use super::values::OnPort;
 use crate::settings::{Radius, RadiusServer};
 
 /// Most servers.
 const SERVERS_MAX: usize = 16;
 
 /// The keys of a `[radius]`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct RadiusKeys {
-    /// Query servers about hosts, true.
-    pub enabled: Option<bool>,
-    /// The form of requests: `rfc6572` or `paper`; `rfc6572`.
-    pub profile: Option<RadiusProfileKey>,
-    /// The User-Name of a gateway's requests: `profile` for the profile's choice, or `eui64` for the interface
-    /// identifier of the link-layer address; `profile`.
-    pub user_name: Option<UserNameKey>,
-    /// The NAS-Identifier of this daemon; none.
-    pub identifier: Option<String>,
-    /// File of the password in a gateway's requests; the profile's password.
-    pub password_file: Option<PathBuf>,
-    /// Timeout of the first transmission, 1 s; it doubles with each retransmission, up to four times the first.
-    pub timeout: Option<Duration>,
-    /// Transmissions to a server before the next one is tried, 3.
-    pub tries: Option<u32>,
-    /// How long a server that did not answer is skipped, 1 min.
-    pub dead_time: Option<Duration>,
-    /// How long no server is asked again about a host that was refused, or had no answer, 10 s.
-    pub hold_off: Option<Duration>,
-    /// Refuse answers without Message-Authenticator: `true`, `false` or `auto`; `auto`.
-    pub require_message_authenticator: Option<SignedKey>,
-    /// Time between interim updates if the server does not set it; none.
-    pub interim: Option<Duration>,
-    /// The servers, in order of preference.
-    #[serde(default)]
-    pub server: Vec<RadiusServerKeys>,
+    /// Use the servers
+    enabled: Flag<true>,
+    /// Attributes of a gateway's requests, and those read in answers
+    profile: RadiusProfileKey,
+    /// User-Name in a gateway's requests
+    user_name: UserNameKey,
+    /// NAS-Identifier of this daemon, in addition to its address
+    identifier: String,
+    /// File with the User-Password of a gateway's requests
+    #[schemars(extend("x-value" = "path", "x-unset" = "the User-Name; with `paper` that of paper 3's gateway"))]
+    password_file: PathBuf,
+    /// Time until the first retransmission to a server; then it doubles, up to four times the value
+    timeout: Duration<{ S }, 100, { 30 * S }>,
+    /// Requests to a server before the next server is tried
+    tries: Within<3, 1, 10>,
+    /// How long an unresponsive server is skipped; then one request tests it
+    dead_time: Duration<MIN>,
+    /// How long no server is asked again about a host that was refused, or about which none has answered
+    hold_off: Duration<{ 10 * S }>,
+    /// Refuse answers [without Message-Authenticator](pmip.md#who-hosts-are-radius): all (`true`), none (`false`), or of
+    /// a server that has signed since the daemon started (a refusal only once it has signed a refusal)
+    require_message_authenticator: SignedKey,
+    /// Time between interim updates, unless the server sets it
+    #[schemars(extend("x-rfc" = "Acct-Interim-Interval", "x-unset" = "no updates"))]
+    interim: Option<Duration<0, S, FOREVER>>,
+    /// The servers, in order of preference
+    server: Vec<RadiusServerKeys>,
 }
 
 /// The keys of a `[[radius.server]]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RadiusServerKeys {
-    /// Its address. Required.
-    pub address: IpAddr,
-    /// File of the secret that it shares with this daemon. Required.
-    pub secret_file: PathBuf,
-    /// Use it for authentication, or its port for that, true (1812).
-    pub authentication: Option<OnPort>,
-    /// Use it for accounting, or its port for that, false (1813).
-    pub accounting: Option<OnPort>,
+pub(super) struct RadiusServerKeys {
+    /// Its address
+    address: IpAddr,
+    /// File with only the secret, at most 1000 bytes, readable only by its owner
+    #[schemars(extend("x-value" = "path"))]
+    secret_file: PathBuf,
+    /// It is asked about hosts; `true` is port 1812
+    #[serde(default)]
+    authentication: OnPort<true>,
+    /// Sessions of hosts are reported to it; `true` is port 1813
+    #[serde(default)]
+    accounting: OnPort<false>,
 }
 
 /// The form of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum RadiusProfileKey {
+enum RadiusProfileKey {
     /// As in RFC 6572.
+    #[default]
     Rfc6572,
     /// As in paper 3's gateway.
     Paper,
 }
 
 /// The User-Name that a gateway uses for a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum UserNameKey {
-    /// The profile's choice.
+enum UserNameKey {
+    /// As the profile defines it.
+    #[default]
     Profile,
     /// The interface identifier of its link-layer address (modified EUI-64).
     Eui64,
@@ -87,7 +95,15 @@ pub enum UserNameKey {
 
 /// Which answers must have a Message-Authenticator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SignedKey(pub Signed);
+struct SignedKey(Signed);
+
+impl Default for SignedKey {
+    fn default() -> SignedKey {
+        SignedKey(Signed::Auto)
+    }
+}
+
+described!(SignedKey, { "enum": ["auto", true, false], "x-default": "auto" });
 
 struct SignedVisitor;
 
@@ -123,45 +139,31 @@ impl RadiusKeys {
         }
         let servers: Vec<RadiusServer> =
             self.server.into_iter().map(server).collect::<Result<_, _>>()?;
-        if !self.enabled.unwrap_or(true) {
+        if !self.enabled.0 {
             return Ok(None);
         }
         if servers.iter().all(|server| server.authentication.is_none()) {
             bail!("radius needs a [[radius.server]] that is asked about hosts");
         }
-        let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
-        let initial = span(self.timeout, Span::from_secs(1));
-        if !(Span::from_millis(100)..=Span::from_secs(30)).contains(&initial) {
-            bail!("timeout must lie between 100ms and 30s");
-        }
-        let tries = self.tries.unwrap_or(3);
-        if !(1..=10).contains(&tries) {
-            bail!("tries must lie between 1 and 10");
-        }
-        let interim = self.interim.map(|Duration(span)| span);
-        if interim.is_some_and(|span| span < Span::from_secs(1)) {
-            bail!("interim must be 1s or longer");
-        }
-        if self.identifier.as_ref().is_some_and(|name| name.len() > 253) {
+        if self.identifier.len() > 253 {
             bail!("identifier has more than 253 bytes");
         }
+        let Duration(initial) = self.timeout;
         let longest = Span(initial.0.saturating_mul(4));
         Ok(Some(Radius {
             servers,
-            profile: match self.profile.unwrap_or(RadiusProfileKey::Rfc6572) {
+            profile: match self.profile {
                 RadiusProfileKey::Rfc6572 => AaaProfile::Rfc6572,
                 RadiusProfileKey::Paper => AaaProfile::Paper,
             },
-            eui64: self.user_name == Some(UserNameKey::Eui64),
-            identifier: self.identifier.filter(|name| !name.is_empty()),
-            password_file: self.password_file.filter(|file| !file.as_os_str().is_empty()),
-            patience: Backoff { initial, longest, tries: Some(tries) },
-            dead_time: span(self.dead_time, Span::from_secs(60)),
-            hold_off: span(self.hold_off, Span::from_secs(10)),
-            require_message_authenticator: self
-                .require_message_authenticator
-                .map_or(Signed::Auto, |SignedKey(signed)| signed),
-            interim,
+            eui64: self.user_name == UserNameKey::Eui64,
+            identifier: Some(self.identifier).filter(|name| !name.is_empty()),
+            password_file: Some(self.password_file).filter(|file| !file.as_os_str().is_empty()),
+            patience: Backoff { initial, longest, tries: Some(self.tries.get()) },
+            dead_time: self.dead_time.0,
+            hold_off: self.hold_off.0,
+            require_message_authenticator: self.require_message_authenticator.0,
+            interim: self.interim.map(|Duration(span)| span),
         }))
     }
 }
@@ -174,13 +176,8 @@ fn server(keys: RadiusServerKeys) -> anyhow::Result<RadiusServer> {
     if secret_file.as_os_str().is_empty() {
         return Err(anyhow::anyhow!("it is empty")).context("secret_file");
     }
-    let at = |key: Option<OnPort>, usual, unless| match key.unwrap_or(unless) {
-        OnPort::Off => None,
-        OnPort::Usual => Some(usual),
-        OnPort::Port(port) => Some(port),
-    };
-    let authentication = at(authentication, PORT, OnPort::Usual);
-    let accounting = at(accounting, ACCOUNTING_PORT, OnPort::Off);
+    let (authentication, accounting) =
+        (authentication.port(PORT), accounting.port(ACCOUNTING_PORT));
     if authentication.is_none() && accounting.is_none() {
         bail!("radius.server: {address} has nothing to do");
     }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use segue_grammar::{Mistake, Node, RouteText, check_address, check_name, hint};
+use segue_grammar::{Mistake, Node, RouteText, Spanned, check_address, check_name, hint};
 use segue_ip::Prefix;
 use segue_linux::link;
-use toml::Spanned;
 
 use crate::topology::EMULATORS;
 

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use segue_clock::{Span, Time};
 use segue_grammar::link::OverLink;
-use segue_grammar::{Duration, End, Mistake, Name, check_address, check_name, hint, named};
+use segue_grammar::{
+    Duration, End, Mistake, Name, Spanned, check_address, check_name, hint, named,
+};
 use segue_netem::LinkSpec;
 use segue_sim::net::Adapter;
 use segue_sim::role::Order;
 use segue_sim::{AgentId, ChannelId, Network, NodeId, Role, RoleAgent};
-use toml::Spanned;
 
 use super::files::Files;
 

@@ -19,6 +19,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use segue_clock::{Span, Time};
+use segue_grammar::schema::{Key, Table};
 use segue_grammar::{Mistake, Part, Source, text};
 use segue_sim::net::AT_ONCE;
 use segue_sim::{ChannelId, Network, Observer, Results};
@@ -147,7 +148,7 @@ impl Scenario {
     /// The seed of all randomness.
     #[must_use]
     pub fn seed(&self) -> u64 {
-        self.file.top.seed
+        self.file.top.seed.get()
     }
 
     /// True if it has a table `[sweep]`.
@@ -180,6 +181,18 @@ impl Scenario {
         built.run(|_, _| ())?;
         Ok(built.network.results())
     }
+}
+
+/// The tables of keys in the documentation.
+#[must_use]
+pub fn described() -> Vec<Table> {
+    [tables::described(), population::described()].concat()
+}
+
+/// The keys of a scenario's file.
+#[must_use]
+pub fn keys() -> Vec<Key> {
+    [tables::top(), population::key()].concat()
 }
 
 /// The files in the directory of a scenario.

@@ -1,49 +1,61 @@
 //! Scenarios with very many hosts: `[population]` replaces nodes and links.
 
+use schemars::JsonSchema;
 use segue_clock::Span;
 use segue_grammar::link::{JitterText, LossText, Way};
-use segue_grammar::{Duration, Mistake, Ratio, Source, hint};
+use segue_grammar::schema::{self, Key, Table};
+use segue_grammar::{Duration, Mistake, Part, Ratio, Source, Spanned, Within, hint};
 use segue_keepalive::MeasuredBy as Measuring;
 use segue_netem::Jitter;
 use segue_population::{Class, Flows, Outages, Silent, Spec};
-use serde::Deserialize;
-use toml::Spanned;
+use serde::{Deserialize, Serialize};
+
+use super::tables::Seed;
 
 /// A file with `[population]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[serde(default = "super::tables::first_seed")]
-    seed: u64,
+    #[serde(default)]
+    seed: Seed,
     duration: Duration,
     population: Spanned<Population>,
 }
 
 /// The table `[population]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Population {
+pub(super) struct Population {
+    /// Number of hosts
     hosts: Spanned<u32>,
+    /// Number of anchors
     anchors: Spanned<u32>,
-    #[serde(default = "two_shards")]
-    shards: Spanned<u32>,
+    /// Number of parts that are simulated separately
+    #[serde(default)]
+    shards: Within<2, 0, { u32::MAX as i64 }>,
+    /// Hosts start at random instants of this span
     start_over: Duration,
+    /// Unanswered probes before a path is down
     k: Spanned<u8>,
+    /// Time between probes
     t_ka: Spanned<Duration>,
+    /// What feeds probes into the estimates, as with the user-space or the eBPF datapath
     #[serde(default)]
     measured_by: MeasuredBy,
+    /// The classes of a host's paths
     paths: Spanned<Vec<Spanned<String>>>,
+    /// Mean time between orders to a host with a flow to move it
+    #[schemars(extend("x-unset" = "no orders"))]
     planned_every: Option<Spanned<Duration>>,
+    /// Share of hosts with a flow, time between packets, their length
+    #[schemars(extend("x-value" = "`{ share, interval, bytes }`"))]
     flows: Option<FlowsTable>,
+    /// Kinds of paths
     class: Vec<ClassTable>,
 }
 
-fn two_shards() -> Spanned<u32> {
-    Spanned::new(0..0, 2)
-}
-
 /// The method that measures the paths.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum MeasuredBy {
     #[default]
@@ -51,31 +63,35 @@ enum MeasuredBy {
     PacketPath,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FlowsTable {
     share: Ratio,
     interval: Duration,
-    #[serde(default = "voice_bytes")]
-    bytes: u32,
+    /// A voice packet: 20 ms of G.711 with IPv4, UDP and RTP headers
+    #[serde(default)]
+    bytes: Within<200, 0, { u32::MAX as i64 }>,
 }
 
-/// Bytes of a voice packet: 20 ms of G.711 with IPv4, UDP and RTP headers.
-fn voice_bytes() -> u32 {
-    200
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ClassTable {
+pub(super) struct ClassTable {
+    /// Its name
     name: Spanned<String>,
+    /// Delay of one direction
     delay: Spanned<Duration>,
+    /// Uniform around the delay
+    #[schemars(extend("x-value" = "time"))]
     jitter: Option<Spanned<JitterText>>,
+    /// Loss of one direction
+    #[schemars(extend("x-value" = "share, or `{ p, r, good, bad }`"))]
     loss: Option<LossText>,
+    /// Mean time between outages, mean length, and `"both"`, `"up"` or `"down"`
+    #[schemars(extend("x-value" = "`{ every, lasts, direction }`"))]
     outages: Option<OutagesTable>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OutagesTable {
     every: Duration,
@@ -84,13 +100,27 @@ struct OutagesTable {
     direction: Direction,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Direction {
     #[default]
     Both,
     Up,
     Down,
+}
+
+/// The tables of keys in the documentation.
+pub(super) fn described() -> Vec<Table> {
+    vec![
+        Table::of::<Population>("population", "`[population]`"),
+        Table::of::<ClassTable>("population.class", "`[[population.class]]`"),
+    ]
+}
+
+/// The key of the table in a scenario's file.
+pub(super) fn key() -> Vec<Key> {
+    let schema = schema::table(Population::described());
+    vec![Key { name: "population", schema, required: false }]
 }
 
 /// True if the text describes a population. Invalid TOML is refused later, when it is read as a scenario.
@@ -129,10 +159,10 @@ fn spec(file: &File) -> Result<Spec, Mistake> {
     };
     let paths = table.paths.get_ref().iter().map(number).collect::<Result<_, _>>()?;
     let spec = Spec {
-        seed: file.seed,
+        seed: file.seed.get(),
         hosts: *table.hosts.get_ref(),
         anchors: *table.anchors.get_ref(),
-        shards: *table.shards.get_ref(),
+        shards: table.shards.get(),
         duration: file.duration.0,
         start_over: table.start_over.0,
         k: *table.k.get_ref(),
@@ -146,7 +176,7 @@ fn spec(file: &File) -> Result<Spec, Mistake> {
         flows: table.flows.as_ref().map(|flows| Flows {
             share: flows.share.0,
             interval: flows.interval.0,
-            bytes: flows.bytes,
+            bytes: flows.bytes.get(),
         }),
         planned_every: table.planned_every.as_ref().map(|every| every.get_ref().0),
     };

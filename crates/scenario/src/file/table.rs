@@ -1,5 +1,6 @@
 //! The tables of a scenario as plug-ins: each kind is read, and then builds its part of the network step by step.
 
+use segue_grammar::schema::{self, Key};
 use segue_grammar::{Mistake, Part, tables};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -36,6 +37,8 @@ pub(super) struct Kind {
     pub(super) name: &'static str,
     complete: fn(&mut DeTable<'_>),
     read: fn(Spanned<DeValue<'_>>) -> Result<Tables, Mistake>,
+    /// Its keys.
+    pub(super) described: fn() -> Vec<Key>,
     /// Events that apply to it.
     pub(super) events: &'static [EventKind],
 }
@@ -50,12 +53,18 @@ impl Kind {
             let boxed = |table: T| Box::new(table) as Box<dyn Table>;
             Ok(tables::<T>(list)?.into_iter().map(boxed).collect())
         };
-        Kind { name, complete: |_| (), read, events }
+        Kind { name, complete: |_| (), read, described: T::described, events }
     }
 
     /// The same kind, with sub-tables that `complete` completes before a table is read.
     pub(super) const fn completed(self, complete: fn(&mut DeTable<'_>)) -> Kind {
         Kind { complete, ..self }
+    }
+
+    /// Its table in the documentation.
+    pub(super) fn table(&self) -> schema::Table {
+        let heading = format!("`[[{}]]`", self.name);
+        schema::Table { name: self.name, heading, keys: (self.described)(), others: Vec::new() }
     }
 
     /// Reads all tables of this kind.

@@ -12,11 +12,21 @@ mod tcp;
 mod tunnels;
 mod udp;
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
 use segue_clock::Span;
-use segue_grammar::{Duration, Event, Mistake, Part, Source, known, value};
+use segue_grammar::link::Way;
+use segue_grammar::schema::{self, Key, Table};
+use segue_grammar::{
+    Access, Duration, Ends, Event, LmaPolicyKeys, MagPolicyKeys, Mistake, Part, Source, Spanned,
+    Within, known, value,
+};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use toml::Spanned;
+use serde_json::Value;
+
+use apps::Common;
 
 use super::builder::Builder;
 use super::event::{EventKind, schedule};
@@ -60,21 +70,63 @@ pub(super) struct File {
     events: Vec<Event>,
 }
 
+/// The seed of all randomness.
+pub(super) type Seed = Within<1, 0, { i64::MAX }>;
+
 /// The top-level keys of a scenario.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct Top {
-    /// The seed of all randomness.
-    #[serde(default = "first_seed")]
-    pub(super) seed: u64,
-    /// When the run ends.
+    /// Seed of all random numbers
+    #[serde(default)]
+    pub(super) seed: Seed,
+    /// When the run ends
     pub(super) duration: Spanned<Duration>,
-    /// The axes of a sweep. A sweep parses them itself; a single run ignores them.
+    /// Axes of a sweep (`segue sim sweep`); a single run only checks it
+    // A sweep parses them itself.
+    #[schemars(with = "Option<BTreeMap<String, Value>>")]
     pub(super) sweep: Option<IgnoredAny>,
 }
 
-/// The seed of a scenario without one.
-pub(super) fn first_seed() -> u64 {
-    1
+/// The tables of keys in the documentation.
+pub(super) fn described() -> Vec<Table> {
+    vec![
+        Table::of::<Top>("scenario", "key"),
+        network::NODE.table(),
+        Table::of::<Ends>("link", "`[[link]]`"),
+        Table::of::<Way>("parameters", "key"),
+        network::ROUTE.table(),
+        Table::of::<Access>("cell", "`[[cell]]`"),
+        radio::WALK.table(),
+        nat::NAT.table(),
+        tunnels::ANCHOR.table(),
+        tunnels::HOST.table(),
+        Table::of::<pmip::LmaKeys>("lma", "`[[lma]]`")
+            .see::<LmaPolicyKeys>("[an anchor's file](configuration.md#segue-pmip-lma)"),
+        Table::of::<pmip::MagKeys>("mag", "`[[mag]]`")
+            .see::<MagPolicyKeys>("[a gateway's file](configuration.md#segue-pmip-mag)"),
+        Table::of::<pmip::AccessTable>("mag.access", "`[[mag.access]]`"),
+        mobile_node::MOBILE_NODE.table(),
+        mih::MIH.table(),
+        Table::of::<mih::QualityTable>("mih.quality", "`[[mih.quality]]`"),
+        echo::SERVER.table(),
+        echo::CLIENT.table(),
+        Table::of::<Common>("application", "key"),
+        Table::of::<tcp::Connection>("connection", "key"),
+        Table::of::<tcp::Tcp>("tcp", "`[[tcp]]`"),
+        Table::of::<tcp::Ftp>("ftp", "`[[ftp]]`"),
+        Table::of::<tcp::Web>("web", "`[[web]]`"),
+        Table::of::<udp::Measured>("measured", "key"),
+        Table::of::<udp::Voip>("voip", "`[[voip]]`"),
+        Table::of::<udp::Frames>("frames", "key"),
+        Table::of::<udp::VideoKeys>("video", "`[[video]]`"),
+        Table::of::<udp::ConferenceKeys>("conference", "`[[conference]]`"),
+    ]
+}
+
+/// The keys of a scenario's file.
+pub(super) fn top() -> Vec<Key> {
+    let tables = KINDS.iter().map(|kind| schema::list(kind.name, (kind.described)()));
+    Top::described().into_iter().chain(tables).chain([schema::events()]).collect()
 }
 
 impl File {
@@ -98,7 +150,7 @@ impl File {
         if self.top.duration.get_ref().0 == Span::ZERO {
             return Err(Mistake::of(&self.top.duration, "a run of no time"));
         }
-        let mut builder = Builder::new(self.top.seed, limit, files);
+        let mut builder = Builder::new(self.top.seed.get(), limit, files);
         self.tables.iter().try_for_each(|table| table.plan(&mut builder))?;
         builder.give_addresses()?;
         self.tables.iter().try_for_each(|table| table.place(&mut builder))?;

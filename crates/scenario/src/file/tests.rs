@@ -160,7 +160,7 @@ const NETWORK: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\nnode = \"a\"\nvia = \"r\"\ndscp = 64",
-        "18: route.1.dscp: a code point lies between 0 and 63",
+        "18: route.1.dscp: must lie between 0 and 63",
     ),
     (
         "[[route]]\nnode = \"a\"\nvia = \"r\"\nto = \"10.0.0.0/33\"",
@@ -205,7 +205,7 @@ const APPS: &[(&str, &str)] = &[
     ),
     (
         "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\ndscp = 64",
-        "19: voip.c.dscp: a code point lies between 0 and 63",
+        "19: voip.c.dscp: must lie between 0 and 63",
     ),
     (
         "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\npacket_interval = \"0ms\"",
@@ -213,7 +213,7 @@ const APPS: &[(&str, &str)] = &[
     ),
     (
         "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\nloss_after = \"0ms\"",
-        "19: voip.c.loss_after: every packet would be lost",
+        "19: voip.c.loss_after: must be above zero",
     ),
     (
         "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\nhandovers = [\"2s\", \"1s\"]",
@@ -245,7 +245,7 @@ const APPS: &[(&str, &str)] = &[
     ),
     (
         "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\nwindow = 0",
-        "19: tcp.t.window: 0 does not lie between 1 and 1048576",
+        "19: tcp.t.window: must lie between 1 and 1048576",
     ),
     (
         "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\npacket = 40",
@@ -253,7 +253,7 @@ const APPS: &[(&str, &str)] = &[
     ),
     (
         "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\ntick = \"0s\"",
-        "19: tcp.t.tick: a clock needs a tick above 0",
+        "19: tcp.t.tick: must be above zero",
     ),
     (
         "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\ndelayed_ack = true",
@@ -449,7 +449,7 @@ fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
         ("ftp.f1.window", "1", "there is no ftp in the file"),
         ("seed.x", "1", "seed is a single value"),
         ("", "1", "no key"),
-        ("seed", "-1", "invalid value: integer `-1`, expected u64"),
+        ("seed", "-1", "must be 0 or more"),
     ] {
         let error =
             scenario.with(&sets(&[("seed", "3"), (key, value)])).err().map(|e| e.to_string());

@@ -29,11 +29,11 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut file: AnchorFile = super::configuration(args.config, "anchor")?.1;
-    file.datapath = args.datapath.or(file.datapath);
-    file.state = args.state.or(file.state);
+    file.datapath.datapath = args.datapath.unwrap_or(file.datapath.datapath);
+    file.state.state = args.state.or(file.state.state);
     if args.nat {
-        file.nat = Some(true);
+        file.own.nat = true;
     }
-    file.control = args.control.or(file.control);
+    file.daemon.control = args.control.or(file.daemon.control);
     super::block_on(segue_daemon::run::run::<segue_daemon::anchor::Daemon>(file.validate()?))
 }

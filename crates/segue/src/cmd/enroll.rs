@@ -73,7 +73,7 @@ impl Args {
     fn places(&self) -> (PathBuf, PathBuf) {
         let instance = self.instance.as_deref();
         let control = || control::default_path("anchor", instance);
-        let state = || default_state(instance);
+        let state = || default_state("anchor", instance);
         (self.control.clone().unwrap_or_else(control), self.state.clone().unwrap_or_else(state))
     }
 }

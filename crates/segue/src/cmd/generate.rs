@@ -1,4 +1,6 @@
-//! `segue generate`: generates files from the command definitions for `make install`.
+//! `segue generate`: generates files from the definitions of commands and keys, for `make install` and the documentation.
+
+mod keys;
 
 use std::fs::File;
 use std::io::Write;
@@ -9,20 +11,51 @@ use anyhow::Context;
 use clap::Command;
 use clap_complete::Shell;
 
-use super::roles::{self, Daemon};
+use super::check::kind_parser;
+use super::roles::{self, Daemon, Kind};
 
 /// Write man pages, shell completions and units of systemd into a directory.
 #[derive(clap::Args)]
-#[command(hide = true)]
+#[command(hide = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
     /// Target directory; `man1`, `bash`, `zsh`, `fish` and `systemd` are created in it
-    directory: PathBuf,
+    #[arg(required = true)]
+    directory: Option<PathBuf>,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+/// What is generated from the declarations of keys.
+#[derive(clap::Subcommand)]
+enum What {
+    /// Print the JSON Schema of a kind of file, for editors
+    Schema {
+        /// The kind of file
+        #[arg(value_parser = kind_parser())]
+        kind: Kind,
+    },
+    /// Write the tables of keys into pages of the documentation
+    Keys {
+        /// The pages
+        #[arg(required = true)]
+        pages: Vec<PathBuf>,
+    },
 }
 
 /// Runs the verb for all verbs of `program`.
 pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
+    match args.what {
+        Some(What::Schema { kind }) => println!("{:#}", keys::schema(kind)),
+        Some(What::Keys { pages }) => pages.iter().try_for_each(|page| keys::write(page))?,
+        None => manual(&args.directory.unwrap_or_default(), program)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes man pages and completions.
+fn manual(directory: &Path, program: Command) -> anyhow::Result<()> {
     let under = |name: &str| -> anyhow::Result<PathBuf> {
-        let path = args.directory.join(name);
+        let path = directory.join(name);
         std::fs::create_dir_all(&path)
             .with_context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
@@ -44,7 +77,7 @@ pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
         let unit = units.join(format!("segue-{}.service", role.name));
         std::fs::write(unit, role.unit().unwrap_or_default()).context("cannot write the units")?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Appends the section FILES to the pages of the program and of each daemon.

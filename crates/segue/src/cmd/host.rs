@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use segue_daemon::config::{self, HostFile};
+use segue_daemon::config::{HostFile, InterfaceName};
 use segue_daemon::identity::Join;
 use segue_daemon::settings::Choice;
 
@@ -41,12 +41,13 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut file: HostFile = super::configuration(args.config.clone(), "host")?.1;
-    file.state = args.state.clone().or(file.state);
+    file.state.state = args.state.clone().or(file.state.state);
     let join = join_line(&args, &file);
-    file.datapath = args.datapath.or(file.datapath);
-    file.control = args.control.or(file.control);
+    file.datapath.datapath = args.datapath.unwrap_or(file.datapath.datapath);
+    file.daemon.control = args.control.or(file.daemon.control);
     if !args.interfaces.is_empty() {
-        file.interfaces = Some(args.interfaces);
+        let named = args.interfaces.iter().map(|name| InterfaceName::of(name));
+        file.datapath.interfaces = Some(named.collect::<Result<_, _>>().context("interfaces")?);
     }
     // Report a mistake in the file first, even if there are no credentials yet.
     let mut settings = file.validate()?;
@@ -69,7 +70,9 @@ fn join_line(args: &Args, file: &HostFile) -> anyhow::Result<Option<String>> {
     if let Some(line) = &args.join {
         return Ok(Some(line.clone()));
     }
-    let Some(path) = args.join_file.as_ref().or(file.join_file.as_ref()) else { return Ok(None) };
+    let Some(path) = args.join_file.as_ref().or(file.own.join_file.as_ref()) else {
+        return Ok(None);
+    };
     let name = path.display();
     let cannot = || format!("cannot read the join line in {name}");
     let mut opened = match File::open(path) {
@@ -94,6 +97,5 @@ pub fn check_private(path: &Path, mode: u32) -> anyhow::Result<()> {
 }
 
 fn has_state(file: &HostFile) -> bool {
-    let usual = || config::default_host_state(file.instance.as_deref());
-    file.state.clone().unwrap_or_else(usual).exists()
+    file.state.file("host", file.daemon.instance()).exists()
 }

@@ -52,14 +52,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Function(args) => {
             let (path, mut file): (_, MihFunctionFile) =
                 super::configuration(args.config, "mih-function")?;
-            file.control = args.control.or(file.control);
+            file.daemon.control = args.control.or(file.daemon.control);
             let settings = file.validate().with_context(|| of_file(path, "mih-function"))?;
             super::block_on(run::run::<mih::Daemon<false>>(settings))
         }
         What::LinkSap(args) => {
             let (path, mut file): (_, MihLinkSapFile) =
                 super::configuration(args.config, "mih-link-sap")?;
-            file.control = args.control.or(file.control);
+            file.daemon.control = args.control.or(file.daemon.control);
             let settings = file.validate().with_context(|| of_file(path, "mih-link-sap"))?;
             super::block_on(run::run::<mih::Daemon<true>>(settings))
         }

@@ -63,16 +63,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Lma(args) => {
             let mut file: LmaFile = super::required_configuration(args.config, "pmip-lma")?;
-            file.datapath = args.datapath.or(file.datapath);
-            file.state = args.state.or(file.state);
-            file.control = args.control.or(file.control);
+            file.datapath.datapath = args.datapath.unwrap_or(file.datapath.datapath);
+            file.state.state = args.state.or(file.state.state);
+            file.daemon.control = args.control.or(file.daemon.control);
             super::block_on(run::run::<lma::Daemon>(file.validate()?))
         }
         What::Mag(args) => {
             let mut file: MagFile = super::required_configuration(args.config, "pmip-mag")?;
-            file.datapath = args.datapath.or(file.datapath);
-            file.state = args.state.or(file.state);
-            file.control = args.control.or(file.control);
+            file.datapath.datapath = args.datapath.unwrap_or(file.datapath.datapath);
+            file.state.state = args.state.or(file.state.state);
+            file.daemon.control = args.control.or(file.daemon.control);
             super::block_on(run::run::<mag::Daemon>(file.validate()?))
         }
         What::Revoke(Revoke { mn_id, control }) => {

@@ -4,46 +4,41 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, bail};
-use segue_grammar::{HandoffKey, TechnologyKey};
+use schemars::JsonSchema;
+use segue_grammar::{AttachKey, HandoffKey, TechnologyKey};
 use segue_mih::{Interest, MihfConfig};
-use segue_pmip::{Access, AttachBy};
+use segue_pmip::Access;
 use segue_wire::mih::codes::EventList;
 use segue_wire::mih::identity::LinkAddress;
 use serde::Deserialize;
 
+use super::super::groups::InterfaceName;
 use super::super::mih::{self, MihKeys};
 use super::transport::{same_family, unicast};
 
 /// The keys of an `[[access]]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AccessKeys {
-    /// Its interface.
-    pub interface: String,
-    /// Address at which hosts there are registered (Proxy-CoA), one of this machine's; unique per access.
-    pub proxy_coa: IpAddr,
-    /// Its kind: `ethernet`, `wlan`, `wimax`, `geran`, `utran`, `e-utran`, `ppp` or `virtual`; `ethernet`.
-    pub technology: Option<TechnologyKey>,
-    /// How a host is detected: `link`, by any packet on the link; `solicitation`, by its router solicitations; or
-    /// `mih`, by an IEEE 802.21 function (`[mih]`). `link`.
-    pub attach: Option<AttachKey>,
-    /// With `attach = "mih"`: the address of its link there; the interface's own address.
-    pub link: Option<String>,
-    /// How an attaching host is assumed to have arrived (Handoff Indicator): `new-interface`, `between-interfaces`,
-    /// `between-gateways`, `unknown` or `sharing`; `new-interface`.
-    pub handoff: Option<HandoffKey>,
-}
-
-/// How a host at an access is detected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AttachKey {
-    /// By any packet on the link; the host leaves when the link goes down.
-    Link,
-    /// By its router solicitations; the host leaves when the link goes down.
-    Solicitation,
-    /// By Link_Up and Link_Down of an IEEE 802.21 function.
-    Mih,
+pub(in crate::config) struct AccessKeys {
+    /// Its interface
+    interface: InterfaceName,
+    /// This machine's address at which hosts there are registered; unique among the accesses, and of the anchor's family
+    #[schemars(extend("x-rfc" = "Proxy-CoA"))]
+    proxy_coa: IpAddr,
+    /// Access technology
+    #[serde(default)]
+    #[schemars(extend("x-rfc" = "Access Technology Type"))]
+    technology: TechnologyKey,
+    /// [Source of attachments](pmip.md#how-a-host-is-noticed)
+    #[serde(default)]
+    attach: AttachKey,
+    /// With `attach = "mih"`: the address by which functions identify its link, such as `"02:00:00:00:00:02"`
+    #[schemars(extend("x-unset" = "the interface's own address"))]
+    link: Option<String>,
+    /// How a host that attaches [arrived there](pmip.md#handover)
+    #[serde(default)]
+    #[schemars(extend("x-rfc" = "Handoff Indicator"))]
+    handoff: HandoffKey,
 }
 
 /// Refuses an access that also leads to the anchor: a host there could impersonate the anchor.
@@ -59,8 +54,15 @@ pub(super) fn apart(accesses: &[Access], uplinks: &[String]) -> anyhow::Result<(
 
 pub(super) fn accesses(keys: Vec<AccessKeys>, anchor: IpAddr) -> anyhow::Result<Vec<Access>> {
     let mut all: Vec<Access> = Vec::new();
-    for AccessKeys { interface, proxy_coa, technology, attach, handoff, link: _ } in keys {
-        super::super::interface(&interface).context("access: interface")?;
+    for AccessKeys {
+        interface: InterfaceName(interface),
+        proxy_coa,
+        technology,
+        attach,
+        handoff,
+        link: _,
+    } in keys
+    {
         unicast("proxy_coa", proxy_coa)?;
         same_family("proxy_coa", proxy_coa, anchor)?;
         if let Some(other) = all.iter().find(|other| other.interface == interface) {
@@ -71,13 +73,10 @@ pub(super) fn accesses(keys: Vec<AccessKeys>, anchor: IpAddr) -> anyhow::Result<
         }
         all.push(Access {
             interface,
-            technology: technology.unwrap_or(TechnologyKey::Ethernet).code(),
+            technology: technology.code(),
             proxy_coa,
-            handoff: handoff.unwrap_or(HandoffKey::NewInterface).code(),
-            by: match attach.unwrap_or(AttachKey::Link) {
-                AttachKey::Link | AttachKey::Mih => AttachBy::Driver,
-                AttachKey::Solicitation => AttachBy::Solicitation,
-            },
+            handoff: handoff.code(),
+            by: attach.by(),
         });
     }
     if all.is_empty() {
@@ -91,8 +90,8 @@ pub(super) fn mih_links(
     keys: &[AccessKeys],
 ) -> anyhow::Result<BTreeMap<String, Option<LinkAddress>>> {
     let mut all = BTreeMap::new();
-    for AccessKeys { interface, attach, link, .. } in keys {
-        let by_mih = *attach == Some(AttachKey::Mih);
+    for AccessKeys { interface: InterfaceName(interface), attach, link, .. } in keys {
+        let by_mih = *attach == AttachKey::Mih;
         let link = mih::link_address("link", link.clone());
         let link = link.with_context(|| format!("access {interface}"))?;
         if by_mih {

@@ -3,41 +3,42 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::bail;
-use segue_clock::Span;
-use segue_grammar::Duration;
+use schemars::JsonSchema;
 use segue_pmip::{Allowed, Encapsulation, GreUse};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-/// Whether an anchor uses GRE tunnels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+/// Use of GRE tunnels by an anchor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum GreKey {
+pub(in crate::config) enum GreKey {
     /// Never.
     Off,
     /// If a gateway asks for it.
+    #[default]
     Allowed,
     /// A gateway that does not ask for it is refused.
     Required,
 }
 
 /// The encapsulation of hosts' packets between gateway and anchor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum EncapsulationKey {
+pub(in crate::config) enum EncapsulationKey {
     /// An IP header.
+    #[default]
     Ip,
-    /// GRE with keys.
+    /// [GRE with keys](pmip.md#gre-with-keys).
     Gre,
-    /// UDP.
+    /// UDP, over IPv4 and if the anchor has `accept_udp`; behind a NAT always UDP.
     Udp,
 }
 
 impl GreKey {
-    pub(super) fn gre(key: Option<GreKey>) -> GreUse {
-        match key {
-            Some(GreKey::Off) => GreUse::Off,
-            None | Some(GreKey::Allowed) => GreUse::Allowed,
-            Some(GreKey::Required) => GreUse::Required,
+    pub(super) fn gre(self) -> GreUse {
+        match self {
+            GreKey::Off => GreUse::Off,
+            GreKey::Allowed => GreUse::Allowed,
+            GreKey::Required => GreUse::Required,
         }
     }
 }
@@ -73,23 +74,15 @@ pub(super) fn has_family(
     }
 }
 
-pub(super) fn nat_keepalive(key: Option<Duration>, usual: Span) -> anyhow::Result<Span> {
-    let span = key.map_or(usual, |Duration(span)| span);
-    if !(Span::from_secs(1)..=Span::from_secs(3_600)).contains(&span) {
-        bail!("nat_keepalive must lie between 1s and 1h");
-    }
-    Ok(span)
-}
-
 pub(super) fn encapsulation(
-    key: Option<EncapsulationKey>,
+    key: EncapsulationKey,
     anchor: IpAddr,
 ) -> anyhow::Result<Encapsulation> {
     match key {
-        None | Some(EncapsulationKey::Ip) => Ok(Encapsulation::Ip),
-        Some(EncapsulationKey::Gre) => Ok(Encapsulation::Gre),
-        Some(EncapsulationKey::Udp) if anchor.is_ipv4() => Ok(Encapsulation::Udp),
-        Some(EncapsulationKey::Udp) => {
+        EncapsulationKey::Ip => Ok(Encapsulation::Ip),
+        EncapsulationKey::Gre => Ok(Encapsulation::Gre),
+        EncapsulationKey::Udp if anchor.is_ipv4() => Ok(Encapsulation::Udp),
+        EncapsulationKey::Udp => {
             bail!("encapsulation: udp is for an anchor that is reached over IPv4 (RFC 5844)")
         }
     }

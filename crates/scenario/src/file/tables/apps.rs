@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use segue_clock::{Span, Time};
-use segue_grammar::{Duration, End, Mistake, Name, Part};
+use segue_grammar::{Duration, End, Mistake, Name, Part, Spanned, Values, schema::Key};
 use segue_sim::{NodeId, Packet};
 use segue_traffic::apps::{BadConfig, Ends, Pair, Period};
 use serde::Deserialize;
-use toml::Spanned;
-use toml::de::DeTable;
 
 use crate::file::builder::Builder;
 use crate::file::reach;
@@ -32,25 +31,32 @@ impl<T: Part, A: Part> Part for App<T, A> {
         [Common::keys(), T::keys(), A::keys()].concat()
     }
 
-    fn take(table: &mut Spanned<DeTable<'_>>) -> Result<App<T, A>, Mistake> {
+    fn described() -> Vec<Key> {
+        [Common::described(), T::described(), A::described()].concat()
+    }
+
+    fn take(table: &mut Values<'_>) -> Result<App<T, A>, Mistake> {
         Ok(App { common: Part::take(table)?, over: Part::take(table)?, own: Part::take(table)? })
     }
 }
 
 /// The keys of every application.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct Common {
-    /// Prefix of its results.
+    /// In front of its results
     pub(super) name: Name,
-    /// The end that sends requests or data.
+    /// The client (for `tcp`: the sender)
     from: Spanned<End>,
-    /// The other end.
+    /// The other end. The two must be able to reach each other
     to: Spanned<End>,
-    /// The other end's port.
+    /// Port at `to`
+    #[schemars(extend("x-unset" = "a free one"))]
     port: Option<Spanned<u16>>,
-    /// When it starts.
+    /// When it starts; not for `tcp`
+    #[schemars(extend("x-unset" = "with the run"))]
     pub(super) start: Option<Spanned<Duration>>,
-    /// When it stops.
+    /// When it stops; not for `tcp`
+    #[schemars(extend("x-unset" = "with the run"))]
     pub(super) stop: Option<Spanned<Duration>>,
 }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use segue_clock::Span;
+use schemars::JsonSchema;
 use segue_echo::{ClientConfig, Order, PORT, ServerConfig};
-use segue_grammar::{Duration, End, EventKeys, Mistake, Name, PrefixText, named};
+use segue_grammar::values::{MIN, S};
+use segue_grammar::{Duration, End, EventKeys, Mistake, Name, PrefixText, Spanned, named};
 use segue_sim::echo::{EchoClient, EchoServer};
 use segue_sim::role::Order as At;
 use segue_sim::{AgentId, NodeId, RoleAgent};
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::apps::UDP;
 use crate::file::builder::Builder;
@@ -34,29 +34,31 @@ struct Ends {
 }
 
 /// A server.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Server {
-    /// Prefix of its results.
+    /// In front of its results
     name: Name,
-    /// Its location: a node, or an interface whose address it uses.
+    /// Where it is
     node: Spanned<End>,
-    /// The prefix from which it leases addresses.
+    /// The addresses that it leases, except the first of the network
     pool: Spanned<PrefixText>,
-    /// Lifetime of its leases.
-    lifetime: Option<Spanned<Duration>>,
+    /// How long a lease lasts
+    #[serde(default)]
+    lifetime: Duration<MIN, 1>,
 }
 
 /// A client.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Client {
-    /// Prefix of its results.
+    /// In front of its results
     name: Name,
-    /// Its node.
+    /// Where it is
     node: Name,
-    /// Its server, by name.
+    /// Its server
     server: Name,
-    /// Interval between its echoes.
-    period: Option<Spanned<Duration>>,
+    /// Time between echoes
+    #[serde(default)]
+    period: Duration<{ S }, 1>,
 }
 
 impl Table for Server {
@@ -67,8 +69,7 @@ impl Table for Server {
             return Err(Mistake::of(&self.node, "it has no address"));
         };
         let PrefixText(pool) = *self.pool.get_ref();
-        let lifetime = above_zero(self.lifetime.as_ref(), Span::from_secs(60))?;
-        let Some(config) = ServerConfig::new(pool, lifetime) else {
+        let Some(config) = ServerConfig::new(pool, self.lifetime.0) else {
             return Err(Mistake::of(&self.pool, "a pool needs room for the network and a client"));
         };
         take_port(builder, node, &self.node, &self.name)?;
@@ -89,10 +90,9 @@ impl Table for Client {
         let (there, server) = named("echo server", &self.server, &builder.kept::<Ends>().servers)?;
         take_port(builder, node, &self.node, &self.name)?;
         self.expect_reach(builder, node, there, server)?;
-        let period = above_zero(self.period.as_ref(), Span::from_secs(1))?;
         let (name, (number, seed)) = (self.name.get_ref(), seed(builder));
         let server = SocketAddr::new(server, PORT);
-        let config = ClientConfig { owner: number.into(), server, period, seed: 0 };
+        let config = ClientConfig { owner: number.into(), server, period: self.period.0, seed: 0 };
         let agent = Box::new(RoleAgent::of(EchoClient(config), seed));
         let id = builder.network.add_agent(node, name, &[(UDP, PORT)], agent);
         builder.add_role::<EchoClient>(name, id);
@@ -132,15 +132,6 @@ impl Client {
             if translated { Ok(true) } else { reach::follow(network, there, &answer) }
         });
         both.map(drop).map_err(Mistake::at(&self.server))
-    }
-}
-
-/// The given time, or the default.
-fn above_zero(written: Option<&Spanned<Duration>>, usual: Span) -> Result<Span, Mistake> {
-    match written.map(|time| (time, time.get_ref().0)) {
-        None => Ok(usual),
-        Some((time, Span::ZERO)) => Err(Mistake::of(time, "must be above zero")),
-        Some((_, span)) => Ok(span),
     }
 }
 

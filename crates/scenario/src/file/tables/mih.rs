@@ -1,12 +1,12 @@
 //! `[[mih]]`: IEEE 802.21 functions, which report link events to gateways and anchors.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use segue_clock::Time;
 use segue_grammar::link::Rate;
-use segue_grammar::{Duration, Mistake, Name, named};
+use segue_grammar::{Duration, Mistake, Name, Spanned, Within, named};
 use segue_mih::{Interest, LinkConfig, MihfConfig, Remote, Transport};
 use segue_pmip::LinkQuality;
 use segue_sim::mih::{Measurement, MihfRole, add_mihf};
@@ -18,9 +18,7 @@ use segue_wire::mih::PORT;
 use segue_wire::mih::codes::{EventList, GenericParameter, LinkType};
 use segue_wire::mih::identity::{LinkAddress, LinkId};
 use segue_wire::mih::link::ParameterType;
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer};
-use toml::Spanned;
+use serde::Deserialize;
 
 use super::radio;
 use crate::file::builder::Builder;
@@ -35,58 +33,33 @@ const SEED: u64 = 0x6d_6968;
 const CELLS: u32 = 0x8000;
 
 /// A function with its service access point, which observes links of its node.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct MihTable {
-    /// Prefix of its results.
+    /// In front of its results: `stations` at the end, `starts`
     name: Name,
-    /// Its node.
+    /// Where it is
     node: Name,
-    /// Its links: cells of the node, or names of its interfaces.
+    /// The links that it watches: cells of the node, or interfaces of it with a link to a host
     links: Spanned<Vec<Name>>,
-    /// Quality of its links over time.
+    /// The quality of the links over time
     #[serde(default)]
+    #[schemars(extend("x-unset" = "unknown"))]
     quality: Vec<QualityTable>,
 }
 
 /// The quality that the function reports for a link from a point in time on.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct QualityTable {
+pub(super) struct QualityTable {
+    /// One of `links`
     link: Name,
-    at: Option<Duration>,
-    /// The data rate of each station.
+    /// From when on
+    #[serde(default)]
+    at: Duration,
+    /// Data rate of a station, which limits the rate of [bulk flows](pmip.md#by-quality) there
     rate: Option<Rate>,
-    /// The signal of each station.
-    signal: Option<Signal>,
-}
-
-/// A signal in dBm.
-#[derive(Clone, Copy)]
-struct Signal(i16);
-
-impl<'de> Deserialize<'de> for Signal {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Signal, D::Error> {
-        struct Dbm;
-
-        impl Visitor<'_> for Dbm {
-            type Value = Signal;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a signal in dBm, from -127 to 0")
-            }
-
-            fn visit_i64<E: de::Error>(self, dbm: i64) -> Result<Signal, E> {
-                match dbm {
-                    -127..=0 => Ok(Signal(dbm as i16)),
-                    _ => Err(E::custom(format!(
-                        "a signal lies between -127 and 0 dBm, not at {dbm}"
-                    ))),
-                }
-            }
-        }
-
-        deserializer.deserialize_i64(Dbm)
-    }
+    /// Signal in dBm, which is shown but has no effect
+    signal: Option<Within<1, -127, 0>>,
 }
 
 impl QualityTable {
@@ -99,16 +72,17 @@ impl QualityTable {
         if rate.is_some_and(|(_, kbps)| kbps == 0) {
             return Err(Mistake::of(&self.link, "its rate is below 1kbit"));
         }
-        let signal =
-            self.signal.map(|Signal(dbm)| (GenericParameter::SIGNAL_STRENGTH, dbm.cast_unsigned()));
+        let signal = self.signal.map(|dbm| {
+            let dbm: i16 = dbm.get();
+            (GenericParameter::SIGNAL_STRENGTH, dbm.cast_unsigned())
+        });
         let values = rate.into_iter().chain(signal);
         let values: Vec<_> =
             values.map(|(parameter, value)| (ParameterType::Generic(parameter), value)).collect();
         if values.is_empty() {
             return Err(Mistake::of(&self.link, "its quality needs `rate`, `signal` or both"));
         }
-        let at = self.at.map_or(Time::ZERO, |Duration(after)| Time::ZERO + after);
-        Ok(Measurement { at, link, values })
+        Ok(Measurement { at: Time::ZERO + self.at.0, link, values })
     }
 }
 

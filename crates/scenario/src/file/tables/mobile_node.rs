@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use segue_clock::Time;
-use segue_grammar::{Event, EventKeys, Mistake, Name, PrefixText, named};
+use segue_grammar::{Event, EventKeys, Mistake, Name, PrefixText, Spanned, named};
 use segue_ip::Prefix;
 use segue_pmip::{Identity, LinkLayer, LmaInput, NodeId as MnId};
 use segue_sim::net::Hop;
@@ -13,7 +14,6 @@ use segue_sim::role::Order;
 use segue_sim::stock::{ICMPV6, StockHost, address_in, link_layer};
 use segue_sim::{NodeId, RoleAgent};
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::pmip::{Domain, Planned};
 use crate::file::builder::Builder;
@@ -30,19 +30,24 @@ const REALM: &str = "segue.invalid";
 struct Hosts(BTreeMap<String, (NodeId, MnId, String)>);
 
 /// A host.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct MobileNode {
-    /// In front of its results.
+    /// In front of its results
     name: Name,
-    /// Its node.
+    /// A node without `transit`, and with no other mobile node
     node: Name,
-    /// Its identity (MN-ID). To anchors, tables with the same identity are one mobile node.
+    /// Its identity, which all gateways know; anchors treat tables with the same identity as one mobile node. Gateways
+    /// refuse hosts without a table
+    #[schemars(extend("x-rfc" = "MN-ID", "x-unset" = "`NAME@segue.invalid`"))]
     mn_id: Option<Name>,
-    /// The interfaces that obtain prefixes; by default all interfaces of its node.
+    /// The interfaces that get prefixes
+    #[schemars(extend("x-unset" = "all of the node"))]
     interfaces: Option<Vec<Name>>,
-    /// Its anchor, by name; may be omitted if there is only one.
+    /// Its anchor
+    #[schemars(extend("x-unset" = "the only one"))]
     anchor: Option<Name>,
-    /// The prefix of each interface; by default the next free one of its anchor.
+    /// A prefix for each interface, of the anchor's pool
+    #[schemars(extend("x-unset" = "the next ones"))]
     prefixes: Option<Vec<Spanned<PrefixText>>>,
 }
 

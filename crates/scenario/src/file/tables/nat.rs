@@ -1,9 +1,10 @@
 //! `[[nat]]`.
 
-use segue_grammar::{Address, Duration, EventKeys, Mistake, Name};
+use schemars::JsonSchema;
+use segue_grammar::values::S;
+use segue_grammar::{Address, Duration, EventKeys, Flag, Mistake, Name, Spanned};
 use segue_sim::net::{Behaviour, Change, NatConfig};
-use serde::Deserialize;
-use toml::Spanned;
+use serde::{Deserialize, Serialize};
 
 use crate::file::builder::Builder;
 use crate::file::event::EventKind;
@@ -12,44 +13,58 @@ use crate::file::table::{Kind, Table};
 pub(super) const NAT: Kind = Kind::of::<Nat>("nat", &[REBIND]);
 
 /// An address translator.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Nat {
-    /// Its node.
+    /// Where it is
     node: Name,
-    /// Interfaces, or neighbours, on the inside.
+    /// Interfaces or neighbours inside; the others are outside
     #[serde(default)]
     inside: Vec<Name>,
-    /// Radios in the node's cells are inside, too.
-    cells_inside: Option<bool>,
-    /// The address seen from outside; by default the node's own.
+    /// Radios in the node's cells are inside
+    #[serde(default)]
+    cells_inside: Flag<true>,
+    /// The external address, one of the node's outside addresses
+    #[schemars(extend("x-unset" = "its first"))]
     outside: Option<Address>,
-    /// Part of the remote endpoint on which the outside port depends.
-    mapping: Option<BehaviourName>,
-    /// Filter for packets from outside.
-    filtering: Option<BehaviourName>,
-    /// Lifetime of a UDP mapping.
-    udp_timeout: Option<Duration>,
-    /// Lifetime of a TCP mapping.
-    tcp_timeout: Option<Duration>,
-    /// Packets from outside refresh a mapping.
-    inbound_refresh: Option<bool>,
-    /// First and last outside port.
+    /// An outside port depends on (RFC 4787): the inside endpoint alone, the remote address, or the remote port, too
+    #[serde(default)]
+    mapping: BehaviourName,
+    /// Which packets may enter, likewise
+    #[serde(default = "BehaviourName::of_filters")]
+    filtering: BehaviourName,
+    /// Lifetime of an idle UDP mapping
+    #[serde(default)]
+    udp_timeout: Duration<{ 120 * S }>,
+    /// Lifetime of an idle TCP mapping
+    #[serde(default)]
+    tcp_timeout: Duration<{ 7_440 * S }>,
+    /// Packets from outside keep a mapping alive
+    #[serde(default)]
+    inbound_refresh: bool,
+    /// First and last outside port
+    #[schemars(extend("x-value" = "`[first, last]`", "x-unset" = "`[1024, 65535]`"))]
     ports: Option<(u16, u16)>,
 }
 
 /// Behaviour of a translator (RFC 4787).
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(extend("x-plain" = true))]
 enum BehaviourName {
-    /// Depends only on the inside endpoint.
+    /// The inside endpoint alone.
+    #[default]
     Endpoint,
-    /// Depends on the remote address, too.
+    /// The remote address, too.
     Address,
-    /// Depends on the remote address and port, too.
+    /// The remote address and port, too.
     Port,
 }
 
 impl BehaviourName {
+    fn of_filters() -> BehaviourName {
+        BehaviourName::Port
+    }
+
     fn behaviour(self) -> Behaviour {
         match self {
             BehaviourName::Endpoint => Behaviour::EndpointIndependent,
@@ -76,12 +91,12 @@ impl Table for Nat {
             return Err(Mistake::of(&self.node, "it has no address outside"));
         };
         let mut config = NatConfig::new(inside, outside);
-        config.cells_inside = self.cells_inside.unwrap_or(config.cells_inside);
-        config.mapping = self.mapping.map_or(config.mapping, BehaviourName::behaviour);
-        config.filtering = self.filtering.map_or(config.filtering, BehaviourName::behaviour);
-        config.udp_timeout = self.udp_timeout.map_or(config.udp_timeout, |d| d.0);
-        config.tcp_timeout = self.tcp_timeout.map_or(config.tcp_timeout, |d| d.0);
-        config.inbound_refresh = self.inbound_refresh.unwrap_or(config.inbound_refresh);
+        config.cells_inside = self.cells_inside.0;
+        config.mapping = self.mapping.behaviour();
+        config.filtering = self.filtering.behaviour();
+        config.udp_timeout = self.udp_timeout.0;
+        config.tcp_timeout = self.tcp_timeout.0;
+        config.inbound_refresh = self.inbound_refresh;
         config.ports = self.ports.unwrap_or(config.ports);
         builder.network.add_nat(node, config).map_err(Mistake::at(&self.node))
     }

@@ -1,10 +1,12 @@
 //! `[[node]]`, `[[link]]` and `[[route]]`.
 
+use schemars::JsonSchema;
 use segue_clock::Time;
-use segue_grammar::{Event, Link, Mistake, Name, Node, PrefixText, event, from_text};
+use segue_grammar::{
+    Event, Link, Mistake, Name, Node, PrefixText, Spanned, Within, event, from_text,
+};
 use segue_sim::net::{Change, ChannelId, Hop, Rule};
 use serde::Deserialize;
-use toml::Spanned;
 
 use crate::file::builder::Builder;
 use crate::file::event::EventKind;
@@ -58,30 +60,35 @@ impl Table for Link {
 }
 
 /// A route of a node, which takes precedence over the shortest paths.
-#[derive(Deserialize)]
-struct Route {
-    /// The node.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Route {
+    /// The node that routes. Its routes take precedence over the shortest paths and tunnels; the first match decides
     node: Name,
-    /// Sources it applies to.
+    /// Sources that it matches
+    #[schemars(extend("x-unset" = "all"))]
     from: Option<PrefixText>,
-    /// Destinations it applies to.
+    /// Destinations that it matches
+    #[schemars(extend("x-unset" = "all"))]
     to: Option<PrefixText>,
-    /// Code point it applies to.
-    dscp: Option<Spanned<u8>>,
-    /// `"tcp"` or `"udp"`.
+    /// Code point that it matches
+    #[schemars(extend("x-unset" = "all"))]
+    dscp: Option<CodePoint>,
+    /// Protocol that it matches
+    #[schemars(extend("x-unset" = "all"))]
     protocol: Option<Protocol>,
-    /// Destination port it applies to.
+    /// Destination port that it matches
+    #[schemars(extend("x-unset" = "all"))]
     dport: Option<u16>,
-    /// An interface of the node, a neighbour, or `"reject"`.
+    /// An interface of the node, a neighbour, or `"reject"`
     via: Name,
 }
+
+/// A code point (DSCP).
+pub(super) type CodePoint = Within<-1, 0, 63>;
 
 impl Table for Route {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let node = builder.node(&self.node)?;
-        if let Some(dscp) = self.dscp.as_ref().filter(|dscp| *dscp.get_ref() > 63) {
-            return Err(Mistake::of(dscp, "a code point lies between 0 and 63"));
-        }
         let out = |via| builder.way_out(node, via).map_err(Mistake::at(&self.via));
         let hop = match self.via.get_ref().as_str() {
             "reject" => Hop::Reject,
@@ -90,7 +97,7 @@ impl Table for Route {
         builder.network.node_mut(node).routes.add_rule(Rule {
             from: self.from.map(|p| p.0),
             to: self.to.map(|p| p.0),
-            dscp: self.dscp.as_ref().map(|dscp| *dscp.get_ref()),
+            dscp: self.dscp.map(Within::get),
             protocol: self.protocol.map(|p| p.0),
             dport: self.dport,
             hop,
@@ -103,7 +110,7 @@ impl Table for Route {
 #[derive(Clone, Copy)]
 struct Protocol(u8);
 
-from_text!(Protocol, |text: &str| match text {
+from_text!(Protocol, "`\"tcp\"`, `\"udp\"`", |text: &str| match text {
     "tcp" => Ok(Protocol(6)),
     "udp" => Ok(Protocol(17)),
     _ => Err(format!("{text:?} is no protocol: write \"tcp\" or \"udp\"")),

@@ -3,25 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-use segue_clock::Span;
+use schemars::JsonSchema;
 use segue_grammar::{
-    Address, Duration, End, HandoffKey, Mistake, Name, PeerKeepaliveKeys, PrefixText, ScheduleKey,
-    SteeringKeys, TechnologyKey, WorthKeys, named,
+    Address, AttachKey, End, HandoffKey, LmaPolicyKeys, MagPolicyKeys, Mistake, Name, PrefixText,
+    Spanned, TechnologyKey, Within, WrongTable, named, parts,
 };
 use segue_ip::Prefix;
-use segue_mobility::{Lifetime, Pool};
+use segue_mobility::Pool;
 use segue_pmip::{
-    Access, Allowed, AttachBy, HOSTS_MAX, Identities, Identity, Lifetimes, LinkLayer, LmaConfig,
-    LmaRecord, MOBILITY, MagConfig, NodeId as MnId, Nodes, Schedule,
+    Access, Allowed, Identities, Identity, LinkLayer, LmaConfig, LmaRecord, MOBILITY, MagConfig,
 };
 use segue_sim::net::CellId;
 use segue_sim::pmip::{LmaRole, MagRole, Uses, add_lma, add_mag, no_clock};
 use segue_sim::{AgentId, NodeId, RoleAgent};
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::Profile;
-use segue_wire::mobility::option::Handoff;
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::{mih, radio};
 use crate::file::builder::Builder;
@@ -35,8 +32,6 @@ pub(super) const MAG: Kind = Kind::of::<MagTable>("mag", &[]);
 const PMIP: u64 = 0x706d_6970;
 /// Length of hosts' prefixes: a stock host forms addresses only from prefixes of this length.
 const LENGTH: u8 = 64;
-/// Maximum lifetime on the wire: 65535 units of 4 s.
-const LONGEST: Span = Span::from_secs(65_535 * 4);
 
 /// Shared state of the tables.
 #[derive(Default)]
@@ -64,140 +59,105 @@ pub(super) struct Planned {
 }
 
 /// A local mobility anchor.
-#[derive(Deserialize)]
 struct LmaTable {
-    /// Prefix of its results.
+    own: LmaKeys,
+    policy: LmaPolicyKeys,
+}
+
+parts!(LmaTable { own: LmaKeys, policy: LmaPolicyKeys });
+
+/// The keys of an anchor that the daemon's file does not have, or has with other values.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct LmaKeys {
+    /// In front of its results
     name: Name,
-    /// Its location: a node, or an interface whose address it uses.
+    /// Where it is, with `transit = true`; a node has one anchor or gateway
     node: Spanned<End>,
-    /// Its address, one of the node's.
+    /// Its address, one of the node's
+    #[schemars(extend("x-unset" = "its first of IPv6"))]
     address: Option<Spanned<Address>>,
-    /// The prefix from which it assigns prefixes to hosts.
+    /// Hosts get 64-bit prefixes from it, one for each of their interfaces
     pool: Spanned<PrefixText>,
-    /// How long it reserves a prefix for a host that has left.
-    prefix_hold: Option<Duration>,
-    /// IEEE 802.21 functions that report link events to it, by name.
+    /// `[[mih]]` tables: functions that announce departures of hosts to it; it must be able to reach their nodes
     #[serde(default)]
     functions: Vec<Name>,
-    /// Gateways that may register hosts.
+    /// Addresses that may register hosts
     #[serde(default)]
+    #[schemars(extend("x-unset" = "all"))]
     gateways: Vec<Spanned<PrefixText>>,
-    /// Identities of the hosts that it serves.
-    nodes: Option<Vec<String>>,
-    /// Maximum lifetime that it grants.
-    lifetime: Option<Spanned<Duration>>,
-    /// Maximum difference between clocks.
-    timestamp_window: Option<Duration>,
-    /// How long it keeps a binding after the host has left.
-    delete_delay: Option<Duration>,
-    /// How long a registration with an unknown handoff state waits for the deregistration of another binding.
-    assign_delay: Option<Duration>,
-    /// Flows may move to another interface of their host.
-    flow_mobility: Option<bool>,
-    /// How flows are placed.
-    schedule: Option<ScheduleKey>,
-    /// Price and preference of accesses.
+    /// Maximum number of bindings
     #[serde(default)]
-    access: Vec<Spanned<WorthKeys>>,
-    /// How paths to gateways are measured.
-    keepalive: Option<Spanned<PeerKeepaliveKeys>>,
-    /// When flows move to a better interface.
-    steering: Option<Spanned<SteeringKeys>>,
-    /// Place every flow individually.
-    every_flow: Option<bool>,
-    /// Idle time after which a flow is forgotten.
-    flow_idle: Option<Spanned<Duration>>,
-    /// Maximum number of individually placed flows.
-    max_flows: Option<Spanned<usize>>,
-    /// Maximum number of bindings.
-    max_bindings: Option<Spanned<usize>>,
+    max_bindings: Within<1_048_576, 1, 1_048_576>,
 }
 
 /// A mobile access gateway.
-#[derive(Deserialize)]
 struct MagTable {
-    /// Prefix of its results.
+    own: MagKeys,
+    policy: MagPolicyKeys,
+}
+
+parts!(MagTable { own: MagKeys, policy: MagPolicyKeys });
+
+/// The keys of a gateway that the daemon's file does not have, or has with other values.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct MagKeys {
+    /// In front of its results
     name: Name,
-    /// Its node.
+    /// Where it is, with `transit = true`
     node: Name,
-    /// The default anchor of its hosts, by name.
+    /// The `[[lma]]` of its hosts
     anchor: Name,
-    /// Its accesses.
+    /// Its accesses
     #[serde(default)]
+    #[schemars(extend("x-required" = true))]
     access: Vec<Spanned<AccessTable>>,
-    /// Interval of advertisements to a host.
-    advertise_every: Option<Spanned<Duration>>,
-    /// Lifetime of a host's first registration.
-    lifetime_first: Option<Spanned<Duration>>,
-    /// Minimum lifetime that it requests.
-    lifetime_min: Option<Spanned<Duration>>,
-    /// Maximum lifetime that it requests.
-    lifetime_max: Option<Spanned<Duration>>,
-    /// Maximum number of hosts.
-    max_hosts: Option<Spanned<usize>>,
 }
 
 /// A link to hosts.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AccessTable {
-    /// A cell of the node, or the name of one of its interfaces.
+pub(super) struct AccessTable {
+    /// A cell of the node, or an interface of it with a link to a host. A host may be at one access of a gateway only
     interface: Name,
-    /// The address at which hosts on this access are registered, one of the node's.
+    /// Address under which hosts there are registered, one of the node's, unique among accesses
+    #[schemars(extend("x-rfc" = "Proxy-CoA", "x-unset" = "its next IPv6 address"))]
     proxy_coa: Option<Spanned<Address>>,
-    /// Its technology.
-    technology: Option<TechnologyKey>,
-    /// The source that reports hosts.
-    attach: Option<AttachKey>,
-    /// The handoff state of a host that attaches.
-    handoff: Option<HandoffKey>,
-}
-
-/// The source that reports hosts at an access.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum AttachKey {
-    /// The link.
-    Link,
-    /// The host, by a router solicitation.
-    Solicitation,
-    /// An IEEE 802.21 function at its node.
-    Mih,
+    /// Access technology
+    #[serde(default)]
+    technology: TechnologyKey,
+    /// Source of attachments; with `"mih"`, the `[[mih]]` of the gateway's node that watches the link
+    #[serde(default)]
+    attach: AttachKey,
+    /// How an attaching host got there
+    #[serde(default)]
+    handoff: HandoffKey,
 }
 
 impl Table for LmaTable {
     fn place(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        builder.take_name(&self.name)?;
-        let node = builder.end_node(&self.node)?;
-        settle(builder, node, &self.node, &self.name)?;
-        let own = builder.addresses(&self.node, node)?;
-        let address = match &self.address {
+        builder.take_name(&self.own.name)?;
+        let node = builder.end_node(&self.own.node)?;
+        settle(builder, node, &self.own.node, &self.own.name)?;
+        let own = builder.addresses(&self.own.node, node)?;
+        let address = match &self.own.address {
             Some(written) => of_node(builder, node, written)?,
             None => own.iter().copied().find_map(v6).ok_or_else(|| {
-                Mistake::of(&self.node, "it has no IPv6 address: give it one in `addresses`")
+                Mistake::of(&self.own.node, "it has no IPv6 address: give it one in `addresses`")
             })?,
         };
         let config = self.config(address)?;
         let (taken, leases) = (BTreeSet::new(), Vec::new());
         let planned = Planned { node, config, taken, leases, agent: None };
-        builder.kept::<Domain>().anchors.insert(self.name.get_ref().clone(), planned);
+        builder.kept::<Domain>().anchors.insert(self.own.name.get_ref().clone(), planned);
         Ok(())
     }
 
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let (name, seed) = (self.name.get_ref(), seed(builder));
+        let (name, seed) = (self.own.name.get_ref(), seed(builder));
         let Planned { node, config, leases, .. } = builder.kept::<Domain>().anchors[name].clone();
-        let mut config = config;
-        if let Some(written) = &self.flow_idle {
-            let Duration(idle) = *written.get_ref();
-            if idle < Span::from_secs(1) {
-                return Err(Mistake::of(written, "must be 1s or longer"));
-            }
-            config.flow_idle = idle;
-        }
         let mut role = LmaRole::new(config);
-        if !self.functions.is_empty() {
-            role.uses.mih = Some(mih::function(builder, (name, node), &self.functions, &[])?);
+        if !self.own.functions.is_empty() {
+            role.uses.mih = Some(mih::function(builder, (name, node), &self.own.functions, &[])?);
         }
         let mut agent = RoleAgent::of(role, seed);
         agent.recall(leases);
@@ -212,81 +172,48 @@ impl Table for LmaTable {
 
 impl LmaTable {
     fn config(&self, address: Ipv6Addr) -> Result<LmaConfig, Mistake> {
-        let PrefixText(network) = *self.pool.get_ref();
+        let LmaTable { own, policy } = self;
+        let PrefixText(network) = *own.pool.get_ref();
         let parts = Pool::prefixes(network, LENGTH, 0).filter(|_| network.addr.is_ipv6());
         let Some(pool) = parts else {
             let message =
                 format!("{network} must be an IPv6 network with prefixes of {LENGTH} bits");
-            return Err(Mistake::of(&self.pool, message));
+            return Err(Mistake::of(&own.pool, message));
         };
-        let usual = LmaConfig::new(address, pool, no_clock());
         let everybody = [Prefix::default_of(true)];
-        let written = self.gateways.iter().map(|text| text.get_ref().0);
+        let written = own.gateways.iter().map(|text| text.get_ref().0);
         let gateways: Vec<Prefix> =
-            if self.gateways.is_empty() { everybody.into() } else { written.collect() };
+            if own.gateways.is_empty() { everybody.into() } else { written.collect() };
         let allowed = |prefix| Allowed { prefix, profile: Profile::STRICT };
-        let span = |key: Option<Duration>, usual| key.map_or(usual, |Duration(span)| span);
-        let listed = |all: &Vec<String>| {
-            Nodes::Listed(all.iter().map(|mn_id| (MnId::nai(mn_id), true)).collect())
-        };
-        let schedule = self.schedule.map_or(usual.schedule, ScheduleKey::schedule);
-        let keys = self.keepalive.as_ref();
-        let keepalive =
-            PeerKeepaliveKeys::validate(keys.map(Spanned::get_ref), schedule == Schedule::Quality);
-        let keepalive = keepalive.map_err(|error| match keys {
-            Some(keys) => Mistake::of(keys, format!("keepalive: {error:#}")),
-            None => Mistake::of(&self.name, format!("{error:#}")),
-        })?;
-        let shortest = keepalive.as_ref().map(|probed| probed.t_ka);
-        let steering = match &self.steering {
-            None => SteeringKeys::default().validate(shortest).unwrap_or_default(),
-            Some(keys) => keys
-                .get_ref()
-                .validate(shortest)
-                .map_err(|error| Mistake::of(keys, format!("{error:#}")))?,
-        };
-        let worth = |written: &Spanned<WorthKeys>| {
-            let rated = written.get_ref().validate();
-            rated.map_err(|error| Mistake::of(written, format!("{error:#}")))
-        };
-        Ok(LmaConfig {
-            accesses: self.access.iter().map(worth).collect::<Result<_, _>>()?,
-            prefix_hold: span(self.prefix_hold, usual.prefix_hold),
+        let config = LmaConfig {
             gateways: gateways.into_iter().map(allowed).collect(),
-            nodes: self.nodes.as_ref().map_or(Nodes::All, listed),
-            longest: Lifetime::of(lifetime(self.lifetime.as_ref(), usual.longest.span())?),
-            window: span(self.timestamp_window, usual.window),
-            delete_delay: span(self.delete_delay, usual.delete_delay),
-            assign_delay: span(self.assign_delay, usual.assign_delay),
-            flow_mobility: self.flow_mobility.unwrap_or(usual.flow_mobility),
-            schedule,
-            keepalive,
-            steering,
-            always_ask: self.every_flow.unwrap_or(usual.always_ask),
-            max_flows: count(self.max_flows.as_ref(), usual.max_flows, 1 << 18)?,
-            capacity: count(self.max_bindings.as_ref(), usual.capacity, usual.capacity)?,
-            ..usual
+            capacity: own.max_bindings.get(),
+            ..LmaConfig::new(address, pool, no_clock())
+        };
+        policy.config(config).map_err(|WrongTable { name, place, error }| match place {
+            Some(place) => Mistake::of(&Spanned::new(place, ()), format!("{name}: {error:#}")),
+            None => Mistake::of(&own.name, format!("{error:#}")),
         })
     }
 }
 
 impl Table for MagTable {
     fn place(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        builder.take_name(&self.name)?;
-        let node = builder.node(&self.node)?;
-        settle(builder, node, &self.node, &self.name)
+        builder.take_name(&self.own.name)?;
+        let node = builder.node(&self.own.node)?;
+        settle(builder, node, &self.own.node, &self.own.name)
     }
 
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let node = builder.node(&self.node)?;
-        let anchor = named("lma", &self.anchor, &builder.kept::<Domain>().anchors)?;
+        let node = builder.node(&self.own.node)?;
+        let anchor = named("lma", &self.own.anchor, &builder.kept::<Domain>().anchors)?;
         let (mut accesses, mut cells) = (Vec::new(), BTreeMap::new());
         let mut told = BTreeMap::new();
-        for written in &self.access {
+        for written in &self.own.access {
             let (access, cell) = written.get_ref().access(builder, node)?;
             self.expect_reach(builder, node, &anchor, access.proxy_coa)?;
             cells.extend(cell.map(|cell| (cell, access.interface.clone())));
-            if let Some(AttachKey::Mih) = written.get_ref().attach {
+            if written.get_ref().attach == AttachKey::Mih {
                 let link = mih::link_of(builder, node, &written.get_ref().interface)?;
                 told.insert(access.interface.clone(), link);
             }
@@ -294,14 +221,16 @@ impl Table for MagTable {
         }
         if accesses.is_empty() {
             let message = "it has no access: write a [[mag.access]] for each link to hosts";
-            return Err(Mistake::of(&self.name, message));
+            return Err(Mistake::of(&self.own.name, message));
         }
         let known = builder.kept::<Domain>().known.clone();
         let config = MagConfig {
             identities: Some(Identities { known, realm: None }),
-            ..self.config(anchor.config.address, accesses)?
+            ..MagConfig::new(anchor.config.address, accesses, no_clock())
         };
-        let (name, seed) = (self.name.get_ref(), seed(builder));
+        let config = self.policy.config(config);
+        let config = config.map_err(|(key, what)| Mistake::beside(&self.own.name, key, what))?;
+        let (name, seed) = (self.own.name.get_ref(), seed(builder));
         let links: Vec<LinkAddress> = told.values().cloned().collect();
         let hears = !links.is_empty();
         let mih = hears.then(|| mih::function(builder, (name, node), &[], &links)).transpose()?;
@@ -315,31 +244,6 @@ impl Table for MagTable {
 }
 
 impl MagTable {
-    fn config(&self, anchor: IpAddr, accesses: Vec<Access>) -> Result<MagConfig, Mistake> {
-        let usual = MagConfig::new(anchor, accesses, no_clock());
-        let lifetimes = Lifetimes {
-            shortest: lifetime(self.lifetime_min.as_ref(), usual.lifetime.shortest)?,
-            first: lifetime(self.lifetime_first.as_ref(), usual.lifetime.first)?,
-            longest: lifetime(self.lifetime_max.as_ref(), usual.lifetime.longest)?,
-        };
-        if lifetimes.shortest > lifetimes.longest {
-            return Err(Mistake::beside(&self.name, "lifetime_min", "longer than lifetime_max"));
-        }
-        let advertise_every = match &self.advertise_every {
-            None => usual.advertise_every,
-            Some(written) => {
-                let span = written.get_ref().0;
-                if !(Span::from_secs(4)..=Span::from_secs(1_800)).contains(&span) {
-                    let message = "must lie between 4s and 30min (RFC 4861, 6.2.1)";
-                    return Err(Mistake::of(written, message));
-                }
-                span
-            }
-        };
-        let capacity = count(self.max_hosts.as_ref(), usual.capacity, HOSTS_MAX)?;
-        Ok(MagConfig { lifetime: lifetimes, advertise_every, capacity, ..usual })
-    }
-
     /// Checks that messages and tunnel packets arrive between the address of an access and the anchor.
     fn expect_reach(
         &self,
@@ -354,7 +258,7 @@ impl MagTable {
         let network = &builder.network;
         let both = reach::follow(network, node, &there)
             .and_then(|_| reach::follow(network, anchor.node, &back));
-        both.map(drop).map_err(Mistake::at(&self.anchor))
+        both.map(drop).map_err(Mistake::at(&self.own.anchor))
     }
 }
 
@@ -409,13 +313,10 @@ impl AccessTable {
         }
         let access = Access {
             interface: interface.clone(),
-            technology: self.technology.unwrap_or(TechnologyKey::Ethernet).code(),
+            technology: self.technology.code(),
             proxy_coa: proxy_coa.into(),
-            handoff: self.handoff.map_or(Handoff::NEW_INTERFACE, HandoffKey::code),
-            by: match self.attach.unwrap_or(AttachKey::Link) {
-                AttachKey::Link | AttachKey::Mih => AttachBy::Driver,
-                AttachKey::Solicitation => AttachBy::Solicitation,
-            },
+            handoff: self.handoff.code(),
+            by: self.attach.by(),
         };
         Ok((access, cell))
     }
@@ -460,26 +361,6 @@ fn v6(address: IpAddr) -> Option<Ipv6Addr> {
     match address {
         IpAddr::V6(address) => Some(address),
         IpAddr::V4(_) => None,
-    }
-}
-
-/// The given lifetime, or the default.
-fn lifetime(written: Option<&Spanned<Duration>>, usual: Span) -> Result<Span, Mistake> {
-    let Some(written) = written else { return Ok(usual) };
-    let Duration(span) = *written.get_ref();
-    if (Span::from_secs(8)..=LONGEST).contains(&span) {
-        return Ok(span);
-    }
-    let message = format!("must lie between 8s and {}s", LONGEST.as_micros() / 1_000_000);
-    Err(Mistake::of(written, message))
-}
-
-/// The given number, or the default.
-fn count(written: Option<&Spanned<usize>>, usual: usize, most: usize) -> Result<usize, Mistake> {
-    match written.map(|written| (written, *written.get_ref())) {
-        None => Ok(usual),
-        Some((_, number)) if (1..=most).contains(&number) => Ok(number),
-        Some((written, _)) => Err(Mistake::of(written, format!("must lie between 1 and {most}"))),
     }
 }
 

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use segue_clock::Time;
-use segue_grammar::{Access, Cell, Event, Mistake, Name, Walk, event, named};
+use segue_grammar::{Access, Cell, Event, Mistake, Name, Spanned, Walk, event, named};
 use segue_sim::net::{CellConfig, CellId, Change, RadioConfig, RadioId};
-use toml::Spanned;
 
 use crate::file::builder::Builder;
 use crate::file::event::EventKind;

@@ -1,11 +1,11 @@
 //! `[[tcp]]`, `[[ftp]]`, `[[web]]`: applications over TCP, and the keys of a connection.
 
+use schemars::JsonSchema;
 use segue_clock::Span;
-use segue_grammar::{Duration, Mistake, hint};
+use segue_grammar::{Duration, Mistake, Spanned, Within, from_text, hint};
 use segue_traffic::apps::{Dist, FtpConfig, WebConfig};
 use segue_traffic::tcp::{Config, Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, Variant};
-use serde::{Deserialize, Deserializer, de};
-use toml::Spanned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::apps::{App, Placed, TCP as PROTOCOL};
 use crate::file::builder::Builder;
@@ -16,71 +16,88 @@ pub(super) const FTP: Kind = Kind::of::<App<Connection, Ftp>>("ftp", &[]);
 pub(super) const WEB: Kind = Kind::of::<App<Connection, Web>>("web", &[]);
 
 /// The keys of a connection.
-#[derive(Deserialize)]
-struct Connection {
-    /// The congestion control.
-    variant: Option<VariantName>,
-    /// The profile that supplies missing keys.
-    profile: Option<Profile>,
-    /// Bytes of a full data packet with its IP and TCP headers.
-    packet: Option<Spanned<u32>>,
-    /// Maximum window in packets.
-    window: Option<Spanned<u32>>,
-    /// Initial window in packets.
-    initial_window: Option<Spanned<u32>>,
-    /// Initial slow-start threshold in packets.
-    initial_ssthresh: Option<Spanned<u32>>,
-    /// Minimum retransmission timeout.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Connection {
+    /// Congestion control, as in `segue sim dumbbell`
+    #[serde(default)]
+    variant: VariantName,
+    /// Defaults of the keys below
+    #[serde(default)]
+    profile: Profile,
+    /// Bytes of a full data packet with its headers
+    #[schemars(extend("x-unset" = "1480"))]
+    packet: Option<Spanned<Within<0, 1, 65_535>>>,
+    /// Maximum window in packets
+    #[schemars(extend("x-unset" = "20"))]
+    window: Option<Packets>,
+    /// First window in packets
+    initial_window: Option<Packets>,
+    /// First threshold in packets
+    initial_ssthresh: Option<Packets>,
+    /// Shortest retransmission timeout
     min_rto: Option<Duration>,
-    /// Granularity of the clock.
-    tick: Option<Spanned<Duration>>,
-    /// How long an acknowledgement may wait for a second segment.
+    /// Granularity of the clock
+    tick: Option<Duration<0, 1>>,
+    /// Maximum delay of an acknowledgement that waits for a second segment, or `false`
     delayed_ack: Option<DelayedAck>,
-    /// Number of duplicate acknowledgements that indicate a loss.
-    dupack_threshold: Option<Spanned<u32>>,
-    /// Bytes of a packet that only acknowledges.
-    ack_size: Option<Spanned<u32>>,
+    /// Number of duplicates that indicate a loss
+    dupack_threshold: Option<Within<0, 1, 1_000>>,
+    /// Bytes of a pure acknowledgement
+    ack_size: Option<Within<0, 1, 65_535>>,
 }
 
+/// A number of packets.
+type Packets = Within<0, 1, 1_048_576>;
+
 /// A stream of bytes over TCP.
-#[derive(Deserialize)]
-struct Tcp {
-    /// Number of bytes; endless by default.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Tcp {
+    /// Bytes from `from` to `to`, from the start of the run
+    #[schemars(extend("x-unset" = "without end"))]
     bytes: Option<u64>,
 }
 
 /// Files sent to the requesting end.
-#[derive(Deserialize)]
-struct Ftp {
-    /// Bytes of a file; by default, one endless file.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Ftp {
+    /// Size of a file
+    #[schemars(extend("x-unset" = "endless"))]
     file_bytes: Option<u64>,
-    /// Number of consecutive files.
+    /// Number of files
+    #[schemars(extend("x-unset" = "as many as time permits"))]
     files: Option<u64>,
-    /// Time from the end of a file to the start of the next.
-    pause: Option<Duration>,
-    /// The requesting end sends the files.
-    upload: Option<bool>,
+    /// Time from the end of a file to the start of the next
+    #[serde(default)]
+    pause: Duration,
+    /// `from` sends; otherwise it receives
+    #[serde(default)]
+    upload: bool,
 }
 
 /// Pages that are read one after another.
-#[derive(Deserialize)]
-struct Web {
-    /// Source of sizes and times.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Web {
+    /// Source of sizes and times
     #[serde(default)]
     model: WebModel,
-    /// Number of pages.
+    /// Number of pages
+    #[schemars(extend("x-unset" = "as many as time permits"))]
     pages: Option<u64>,
-    /// Number of parallel connections.
-    connections: Option<u16>,
-    /// Bytes of a request.
+    /// Number of parallel connections
+    #[schemars(extend("x-unset" = "4"))]
+    connections: Option<Within<0, 1, 1_000>>,
+    /// Bytes of a request
+    #[schemars(extend("x-unset" = "350"))]
     request_bytes: Option<u32>,
-    /// Mean reading time of a page.
+    /// Mean time to read a page
+    #[schemars(extend("x-unset" = "the model's"))]
     reading: Option<Duration>,
 }
 
 /// Source of sizes and times of pages.
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum WebModel {
     /// 3GPP2's C.R1002.
     #[default]
@@ -124,15 +141,14 @@ impl Table for App<Connection, Ftp> {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let App { common, over, own } = self;
         let placed = common.place(builder, PROTOCOL, (1, 1), 0)?;
-        let has_pauses = own.pause.is_some_and(|pause| pause.0 > Span::ZERO);
-        if own.file_bytes.is_none() || own.files.is_none() && !has_pauses {
+        if own.file_bytes.is_none() || own.files.is_none() && own.pause.0 == Span::ZERO {
             common.note_standstill(builder, &placed, PROTOCOL);
         }
         let config = FtpConfig {
             file_bytes: own.file_bytes,
             files: own.files,
-            pause: own.pause.map_or(Span::ZERO, |d| d.0),
-            upload: own.upload.unwrap_or(false),
+            pause: own.pause.0,
+            upload: own.upload,
             period: common.period(builder)?,
             tcp: over.config(placed.ends.first.0.is_ipv6())?,
         };
@@ -147,11 +163,7 @@ impl Table for App<Connection, Web> {
             WebModel::Gpp2 => WebConfig::default(),
             WebModel::Ns2 => WebConfig::ns2(),
         };
-        let connections = own.connections.unwrap_or(default.connections);
-        if !(1..=1_000).contains(&connections) {
-            let message = format!("{connections} does not lie between 1 and 1000");
-            return Err(Mistake::beside(&common.name, "connections", message));
-        }
+        let connections = own.connections.map_or(default.connections, Within::get);
         let placed = common.place(builder, PROTOCOL, (connections, 1), 0)?;
         let reading = own.reading.map(|d| Dist::Exponential { mean: d.0.as_secs_f64() });
         let config = WebConfig {
@@ -171,8 +183,8 @@ impl Table for App<Connection, Web> {
 impl Connection {
     /// The parameters of the profile, overridden by the given keys.
     fn config(&self, v6: bool) -> Result<Config, Mistake> {
-        let variant = self.variant.map_or(Variant::Sack, |v| v.0);
-        let mut config = match self.profile.unwrap_or(Profile::Modern) {
+        let VariantName(variant) = self.variant;
+        let mut config = match self.profile {
             Profile::Ns235 => Config::ns2_35(variant),
             Profile::Ns2001 => Config::ns2_2001(variant),
             Profile::Modern => Config::modern(variant),
@@ -181,39 +193,25 @@ impl Connection {
         let more = if v6 { 20 } else { 0 };
         config.header += more;
         config.ack_bytes += more;
-        let packet = positive(self.packet.as_ref(), 65_535)?.unwrap_or(config.mss + config.header);
-        if let Some(written) = self.packet.as_ref().filter(|_| packet <= config.header) {
-            let message = format!("the headers alone have {} bytes", config.header);
-            return Err(Mistake::of(written, message));
-        }
-        config.mss = packet - config.header;
-        config.window = positive(self.window.as_ref(), 1 << 20)?.unwrap_or(config.window);
-        let initial = positive(self.initial_window.as_ref(), 1 << 20)?;
-        config.initial_window = initial.unwrap_or(config.initial_window);
-        let ssthresh = positive(self.initial_ssthresh.as_ref(), 1 << 20)?;
-        config.initial_ssthresh = ssthresh.or(config.initial_ssthresh);
-        config.rto.min = self.min_rto.map_or(config.rto.min, |d| d.0);
-        if let Some(tick) = &self.tick {
-            config.rto.tick = tick.get_ref().0;
-            if config.rto.tick.0 == 0 {
-                return Err(Mistake::of(tick, "a clock needs a tick above 0"));
+        if let Some(written) = &self.packet {
+            let packet: u32 = written.get_ref().get();
+            if packet <= config.header {
+                let message = format!("the headers alone have {} bytes", config.header);
+                return Err(Mistake::of(written, message));
             }
+            config.mss = packet - config.header;
         }
+        config.window = self.window.map_or(config.window, Within::get);
+        config.initial_window = self.initial_window.map_or(config.initial_window, Within::get);
+        config.initial_ssthresh =
+            self.initial_ssthresh.map(Within::get).or(config.initial_ssthresh);
+        config.rto.min = self.min_rto.map_or(config.rto.min, |d| d.0);
+        config.rto.tick = self.tick.map_or(config.rto.tick, |d| d.0);
         config.delayed_ack = self.delayed_ack.map_or(config.delayed_ack, |d| d.0);
-        let threshold = positive(self.dupack_threshold.as_ref(), 1_000)?;
-        config.dupack_threshold = threshold.unwrap_or(config.dupack_threshold);
-        config.ack_bytes = positive(self.ack_size.as_ref(), 65_535)?.unwrap_or(config.ack_bytes);
+        config.dupack_threshold =
+            self.dupack_threshold.map_or(config.dupack_threshold, Within::get);
+        config.ack_bytes = self.ack_size.map_or(config.ack_bytes, Within::get);
         Ok(config)
-    }
-}
-
-/// A number, which must be between 1 and `most`.
-fn positive(value: Option<&Spanned<u32>>, most: u32) -> Result<Option<u32>, Mistake> {
-    match value {
-        Some(n) if !(1..=most).contains(n.get_ref()) => {
-            Err(Mistake::of(n, format!("{} does not lie between 1 and {most}", n.get_ref())))
-        }
-        value => Ok(value.map(|n| *n.get_ref())),
     }
 }
 
@@ -221,33 +219,44 @@ fn positive(value: Option<&Spanned<u32>>, most: u32) -> Result<Option<u32>, Mist
 #[derive(Clone, Copy)]
 struct VariantName(Variant);
 
-impl<'de> Deserialize<'de> for VariantName {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(from)?;
-        let found = Variant::ALL.into_iter().find(|variant| variant.name() == name);
-        found.map(VariantName).ok_or_else(|| {
-            let known = Variant::ALL.map(Variant::name);
-            de::Error::custom(format!("there is no variant {name}{}", hint(&name, &known)))
-        })
+impl Default for VariantName {
+    fn default() -> VariantName {
+        VariantName(Variant::Sack)
     }
 }
 
+impl Serialize for VariantName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
+}
+
+from_text!(VariantName, "text", |name: &str| {
+    let found = Variant::ALL.into_iter().find(|variant| variant.name() == name);
+    found.map(VariantName).ok_or_else(|| {
+        let known = Variant::ALL.map(Variant::name);
+        format!("there is no variant {name}{}", hint(name, &known))
+    })
+});
+
 /// A named set of parameters.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 enum Profile {
+    /// Current RFCs.
+    #[default]
+    #[serde(rename = "modern")]
+    Modern,
     /// The defaults of ns-2.35.
     #[serde(rename = "ns-2.35")]
     Ns235,
-    /// ns-2 before May 2001.
+    /// Ns-2 before May 2001.
     #[serde(rename = "ns-2-2001")]
     Ns2001,
-    /// Current RFCs.
-    #[serde(rename = "modern")]
-    Modern,
 }
 
 /// A time, or `false`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, JsonSchema)]
+#[schemars(inline, with = "Duration")]
 struct DelayedAck(Option<Span>);
 
 impl<'de> Deserialize<'de> for DelayedAck {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
 use segue_clock::Span;
+use segue_grammar::values::MIN;
 use segue_grammar::{
     Address, Duration, End, EventKeys, KeepaliveKeys, Mistake, Name, PathKeys, Paths, PrefixText,
-    SteeringKeys, complete, named,
+    Spanned, SteeringKeys, Within, complete, named,
 };
 use segue_ip::Prefix;
 use segue_keepalive::MeasuredBy;
@@ -18,7 +20,6 @@ use segue_sim::{AgentId, NodeId};
 use segue_tunnel::{AnchorConfig, HostConfig, HostInput, Known, PathConfig, Pool};
 use segue_wire::{Encapsulation, SIGNAL_PORT, TUNNEL_PORT};
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::apps::UDP;
 use crate::file::builder::Builder;
@@ -60,40 +61,44 @@ struct Planned {
 }
 
 /// An anchor.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Anchor {
-    /// Prefix of its results.
+    /// In front of its results
     name: Name,
-    /// Its location: a node, or an interface whose address it uses.
+    /// Where it is, with `transit = true`
     node: Spanned<End>,
-    /// Inner addresses that it assigns: at most one IPv4 and one IPv6 prefix.
+    /// Inner addresses, one prefix of each family at most
     #[serde(default)]
+    #[schemars(extend("x-unset" = "`[\"10.7.0.0/16\"]`"))]
     pool: Vec<Spanned<PrefixText>>,
-    /// Maximum number of paths of all hosts together.
-    max_paths: Option<u32>,
-    /// Time after which a silent host is forgotten.
-    expiry: Option<Duration>,
+    /// Size of the table of paths of all hosts together
+    #[serde(default)]
+    max_paths: Within<4_096, 2, 1_048_576>,
+    /// How long a silent host keeps its registration
+    #[serde(default)]
+    expiry: Duration<MIN, 1>,
 }
 
 /// A mobile host.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Host {
-    /// Prefix of its results, and its name at the anchor.
+    /// In front of its results, and its name at the anchor
     name: Name,
-    /// Its node.
+    /// Where it is
     node: Name,
-    /// Its anchor, by name.
+    /// Its anchor
     anchor: Name,
-    /// Its inner addresses; by default, the next free ones of the anchor's pool.
+    /// Addresses of the anchor's pool
     #[serde(default)]
+    #[schemars(extend("x-unset" = "the next free ones"))]
     inner: Vec<Spanned<Address>>,
-    /// How its paths are probed, as in a host's file.
+    /// As in a host's [configuration](configuration.md#keepalive); `rides` is `false` unless it is given
     #[serde(default)]
     keepalive: KeepaliveKeys,
-    /// Settings for the path of an interface, as in a host's file.
+    /// As in a host's [configuration](configuration.md#pathname), except `encapsulation`
     #[serde(default)]
     path: BTreeMap<String, PathKeys>,
-    /// How flows move, as in a host's file.
+    /// As in a host's [configuration](configuration.md#steering)
     #[serde(default)]
     steering: SteeringKeys,
 }
@@ -118,13 +123,6 @@ impl Table for Anchor {
             builder.own(node, pool.anchor(), text)?;
             pools.push(pool);
         }
-        if let Some(paths) = self.max_paths.filter(|paths| !(2..=1 << 20).contains(paths)) {
-            let message = format!("{paths} does not lie between 2 and {}", 1 << 20);
-            return Err(Mistake::beside(&self.name, "max_paths", message));
-        }
-        if self.expiry.is_some_and(|expiry| expiry.0 == Span::ZERO) {
-            return Err(Mistake::beside(&self.name, "expiry", "must be above zero"));
-        }
         let planned = Planned { node, addresses, pools };
         builder.kept::<Ends>().anchors.insert(self.name.get_ref().clone(), planned);
         Ok(())
@@ -141,8 +139,8 @@ impl Table for Anchor {
             port: TUNNEL_PORT,
             pool_v4: of(true),
             pool_v6: of(false),
-            max_paths: self.max_paths.unwrap_or(4_096),
-            expiry: self.expiry.map_or(Span::from_secs(60), |d| d.0),
+            max_paths: self.max_paths.get(),
+            expiry: self.expiry.0,
             rest: Span::ZERO,
             resting: Vec::new(),
             measured_by: MeasuredBy::PacketPath,

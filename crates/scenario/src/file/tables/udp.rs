@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use segue_clock::Time;
 use segue_grammar::link::Rate;
-use segue_grammar::{Duration, Mistake, Name};
+use segue_grammar::{Duration, Mistake, Name, Spanned, Within, described, parts};
 use segue_traffic::apps::{
     ConferenceConfig, Forwarding, MeterConfig, Spurts, Trace, TraceUnits, VideoConfig, VoipConfig,
     links_of,
 };
-use serde::{Deserialize, Deserializer, de};
-use toml::Spanned;
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::apps::{App, Common, Placed, UDP};
+use super::network::CodePoint;
 use crate::file::builder::Builder;
 use crate::file::table::{Kind, Table};
 
@@ -21,87 +22,101 @@ pub(super) const VIDEO: Kind = Kind::of::<App<Measured, Video>>("video", &[]);
 pub(super) const CONFERENCE: Kind = Kind::of::<App<Measured, Conference>>("conference", &[]);
 
 /// Measurement settings of an application.
-#[derive(Deserialize)]
-struct Measured {
-    /// Code point of its packets.
-    dscp: Option<Spanned<u8>>,
-    /// Delay after which a packet counts as lost.
-    loss_after: Option<Spanned<Duration>>,
-    /// Reference of the delay variation.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Measured {
+    /// Code point of its packets
+    #[schemars(extend("x-unset" = "46 for `voip`, 34 for the others"))]
+    dscp: Option<CodePoint>,
+    /// Time after which a packet counts as lost
+    #[serde(default)]
+    loss_after: Duration<2_000, 1>,
+    /// Base of the delay variance
     #[serde(default)]
     forwarding: ForwardingName,
-    /// Instants of handovers that cause no interface change.
+    /// Times of handovers that no interface shows, such as those of a tunnel
     #[serde(default)]
     handovers: Vec<Spanned<Duration>>,
-    /// How long before a handover its interval begins.
-    handover_lead: Option<Duration>,
-    /// Length of a handover's interval.
+    /// How long before the handover its interval begins
+    #[serde(default)]
+    handover_lead: Duration<100>,
+    /// Length of the interval
+    #[schemars(extend("x-unset" = "until the next one"))]
     handover_span: Option<Duration>,
 }
 
 /// A telephone call.
-#[derive(Deserialize)]
-struct Voip {
-    /// The codec supplies missing values of the keys below.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Voip {
+    /// The codec, which sets the next two keys
     #[serde(default)]
     codec: Codec,
-    /// Time between packets.
+    /// Time between packets
+    #[schemars(extend("x-unset" = "the codec's"))]
     packet_interval: Option<Duration>,
-    /// Bytes of speech per packet.
+    /// Bytes of speech in each
+    #[schemars(extend("x-unset" = "the codec's"))]
     payload_bytes: Option<u32>,
-    /// Talk spurts and pauses.
+    /// Talk spurts
+    #[schemars(extend("x-unset" = "packets all the time"))]
     spurts: Option<SpurtsText>,
 }
 
 /// A stream of video from the second end to the first.
-#[derive(Deserialize)]
 struct Video {
-    /// A file with frames, relative to the scenario's directory.
-    trace: Option<Name>,
-    /// Unit of the times in the file.
-    #[serde(default)]
-    trace_time: TimeUnit,
-    /// Unit of the sizes in the file.
-    #[serde(default)]
-    trace_size: SizeUnit,
-    /// Maximum bytes of video per datagram.
-    max_payload_bytes: Option<u32>,
-    /// Spread the datagrams of a frame over the frame's duration.
-    paced: Option<bool>,
+    frames: Frames,
+    own: VideoKeys,
 }
 
+parts!(Video { frames: Frames, own: VideoKeys });
+
 /// A videoconference.
-#[derive(Deserialize)]
 struct Conference {
-    /// A file with frames for both ends, relative to the scenario's directory.
+    frames: Frames,
+    own: ConferenceKeys,
+}
+
+parts!(Conference { frames: Frames, own: ConferenceKeys });
+
+/// The keys of pictures.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Frames {
+    /// A file of frames, relative to the scenario's directory
+    #[schemars(extend("x-unset" = "a small built-in one; `conference`: pictures generated from the seed"))]
     trace: Option<Name>,
-    /// Unit of the times in the file.
+    /// Unit of its times
     #[serde(default)]
     trace_time: TimeUnit,
-    /// Unit of the sizes in the file.
+    /// Unit of its sizes
     #[serde(default)]
     trace_size: SizeUnit,
-    /// Bit rate of the video.
+    /// Maximum bytes in a packet
+    #[serde(default)]
+    max_payload_bytes: Within<1_440, 0, { u32::MAX as i64 }>,
+}
+
+/// The further keys of a video.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct VideoKeys {
+    /// A frame's packets are spread over its time
+    #[serde(default)]
+    paced: bool,
+}
+
+/// The further keys of a videoconference.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct ConferenceKeys {
+    /// Bit rate of the pictures
+    #[schemars(extend("x-unset" = "64 kbit/s"))]
     rate: Option<Rate>,
-    /// Frames per second.
-    frames_per_s: Option<u32>,
-    /// Maximum bytes of video per datagram.
-    max_payload_bytes: Option<u32>,
-    /// Speech codec.
+    /// Pictures per second
+    #[serde(default)]
+    frames_per_s: Within<15, 0, { u32::MAX as i64 }>,
+    /// Codec of the speech
     #[serde(default = "Codec::of_conferences")]
     codec: Codec,
 }
 
 impl Measured {
-    fn dscp(&self, default: u8) -> Result<u8, Mistake> {
-        match &self.dscp {
-            Some(dscp) if *dscp.get_ref() > 63 => {
-                Err(Mistake::of(dscp, "a code point lies between 0 and 63"))
-            }
-            dscp => Ok(dscp.as_ref().map_or(default, |dscp| *dscp.get_ref())),
-        }
-    }
-
     fn meter(
         &self,
         common: &Common,
@@ -110,10 +125,7 @@ impl Measured {
         dscp: u8,
     ) -> Result<MeterConfig, Mistake> {
         let default = MeterConfig::default();
-        let loss_after = self.loss_after.as_ref().map_or(default.loss_after, |d| d.get_ref().0);
-        if let Some(written) = self.loss_after.as_ref().filter(|_| loss_after.0 == 0) {
-            return Err(Mistake::of(written, "every packet would be lost"));
-        }
+        let Duration(loss_after) = self.loss_after;
         let mut handovers: Vec<Time> = Vec::new();
         for at in &self.handovers {
             let instant = builder.within(at)?;
@@ -135,12 +147,11 @@ impl Measured {
                 Forwarding::EachWay { up: links(false)?, down: links(true)? }
             }
         };
-        let handover_lead = self.handover_lead.map_or(default.handover_lead, |d| d.0);
         let handover_span = self.handover_span.map(|d| d.0).or(default.handover_span);
         Ok(MeterConfig {
             loss_after,
             forwarding,
-            handover_lead: handover_lead.min(loss_after),
+            handover_lead: self.handover_lead.0.min(loss_after),
             handover_span,
             handovers,
             ..default
@@ -152,7 +163,7 @@ impl Table for App<Measured, Voip> {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let App { common, over, own } = self;
         let codec = own.codec.config();
-        let dscp = over.dscp(codec.dscp)?;
+        let dscp = over.dscp.map_or(codec.dscp, Within::get);
         let placed = common.place(builder, UDP, (1, 1), dscp)?;
         let config = VoipConfig {
             packet_interval: own.packet_interval.map_or(codec.packet_interval, |d| d.0),
@@ -169,15 +180,15 @@ impl Table for App<Measured, Voip> {
 
 impl Table for App<Measured, Video> {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let App { common, over, own } = self;
+        let App { common, over, own: Video { frames, own } } = self;
         let default = VideoConfig::default();
-        let dscp = over.dscp(default.dscp)?;
+        let dscp = over.dscp.map_or(default.dscp, Within::get);
         let placed = common.place(builder, UDP, (1, 1), dscp)?;
-        let trace = read_trace(builder, own.trace.as_ref(), own.trace_time, own.trace_size)?;
+        let trace = frames.read(builder)?;
         let config = VideoConfig {
             trace: trace.unwrap_or(default.trace),
-            max_payload_bytes: own.max_payload_bytes.unwrap_or(default.max_payload_bytes),
-            paced: own.paced.unwrap_or(default.paced),
+            max_payload_bytes: frames.max_payload_bytes.get(),
+            paced: own.paced,
             period: common.period(builder)?,
             dscp,
             meter: over.meter(common, builder, &placed, dscp)?,
@@ -188,18 +199,18 @@ impl Table for App<Measured, Video> {
 
 impl Table for App<Measured, Conference> {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let App { common, over, own } = self;
+        let App { common, over, own: Conference { frames, own } } = self;
         let default = ConferenceConfig::default();
-        let dscp = over.dscp(default.dscp)?;
+        let dscp = over.dscp.map_or(default.dscp, Within::get);
         let placed = common.place(builder, UDP, (2, 2), dscp)?;
-        let trace = read_trace(builder, own.trace.as_ref(), own.trace_time, own.trace_size)?;
+        let trace = frames.read(builder)?;
         let mut pictures = default.pictures;
-        pictures.frames_per_s = own.frames_per_s.unwrap_or(pictures.frames_per_s);
+        pictures.frames_per_s = own.frames_per_s.get();
         pictures.rate_bps = own.rate.and_then(|r| r.0).unwrap_or(pictures.rate_bps);
         let config = ConferenceConfig {
             pictures,
             trace,
-            max_payload_bytes: own.max_payload_bytes.unwrap_or(default.max_payload_bytes),
+            max_payload_bytes: frames.max_payload_bytes.get(),
             dscp,
             voice: own.codec.config(),
             period: common.period(builder)?,
@@ -210,34 +221,33 @@ impl Table for App<Measured, Conference> {
     }
 }
 
-fn read_trace(
-    builder: &Builder<'_>,
-    file: Option<&Name>,
-    time: TimeUnit,
-    size: SizeUnit,
-) -> Result<Option<Arc<Trace>>, Mistake> {
-    let Some(file) = file else { return Ok(None) };
-    let text = builder.read_file(file)?;
-    let units = TraceUnits { seconds: time == TimeUnit::S, bits: size == SizeUnit::Bits };
-    let trace = Trace::parse(&text, units);
-    let trace = trace.map_err(|e| Mistake::of(file, format!("{}:{e}", file.get_ref())))?;
-    Ok(Some(Arc::new(trace)))
+impl Frames {
+    /// The trace, if there is a file.
+    fn read(&self, builder: &Builder<'_>) -> Result<Option<Arc<Trace>>, Mistake> {
+        let Some(file) = &self.trace else { return Ok(None) };
+        let text = builder.read_file(file)?;
+        let (seconds, bits) = (self.trace_time == TimeUnit::S, self.trace_size == SizeUnit::Bits);
+        let trace = Trace::parse(&text, TraceUnits { seconds, bits });
+        let trace = trace.map_err(|e| Mistake::of(file, format!("{}:{e}", file.get_ref())))?;
+        Ok(Some(Arc::new(trace)))
+    }
 }
 
 /// Reference of the delay variation.
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum ForwardingName {
-    /// The minimum of the observed delays.
+    /// The minimum delay seen.
     #[default]
     Minimum,
-    /// The delay that follows from the links' rates and delays.
+    /// Rates and delays of the links.
     Links,
 }
 
 /// A speech codec.
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum Codec {
     /// 160 bytes every 20 ms.
     #[default]
@@ -260,8 +270,9 @@ impl Codec {
 }
 
 /// Unit of the times in a trace of frames.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum TimeUnit {
     /// Milliseconds.
     #[default]
@@ -271,8 +282,9 @@ enum TimeUnit {
 }
 
 /// Unit of the sizes in a trace of frames.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-plain" = true))]
 enum SizeUnit {
     /// Bytes.
     #[default]
@@ -284,6 +296,11 @@ enum SizeUnit {
 /// Talk spurts: by name, or by their mean lengths.
 #[derive(Clone, Copy)]
 struct SpurtsText(Spurts);
+
+described!(SpurtsText, {
+    "type": ["string", "object"],
+    "x-value": "`\"p59\"`, `\"goodman-wei\"`, `{ talk = \"1s\", pause = \"1.35s\" }`",
+});
 
 impl<'de> Deserialize<'de> for SpurtsText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -3,6 +3,7 @@
 use segue_daemon::config::{MihFunctionFile, MihLinkSapFile};
 use segue_daemon::mih::{self, Settings};
 use segue_daemon::run;
+use segue_grammar::Part;
 
 use super::role::{Checks, Daemon, File, PLAIN, PRIVATE_TMP, Role, read};
 use crate::cmd::check::summary;
@@ -17,6 +18,7 @@ pub(crate) static FUNCTION: Role = Role {
         title: "a configuration for `segue mih function`",
         own: "peers validity",
         foreign: "",
+        keys: MihFunctionFile::described,
         read: |source| {
             read::<mih::Daemon<false>, _>(source, MihFunctionFile::validate, summary::mih_function)
         },
@@ -35,6 +37,7 @@ pub(crate) static LINK_SAP: Role = Role {
         title: "a configuration for `segue mih link-sap`",
         own: "[[link]]",
         foreign: "[[node]] [[cell]] .ends duration seed [population]",
+        keys: MihLinkSapFile::described,
         read: |source| {
             read::<mih::Daemon<true>, _>(source, MihLinkSapFile::validate, summary::mih_link_sap)
         },

@@ -14,6 +14,7 @@ pub(super) static LAB: Role = Role {
         title: "a test network for `segue lab up`",
         own: "[[node]] [[cell]] .ends",
         foreign: "[[access]] duration seed [population]",
+        keys: segue_lab::file::keys,
         read: |(path, text)| {
             let plan = segue_lab::file::parse(text, &path.display().to_string())?;
             Ok(network(summary::lab(&plan)))
@@ -30,6 +31,7 @@ pub(super) static SCENARIO: Role = Role {
         title: "a scenario for `segue sim`",
         own: "duration seed [population]",
         foreign: "[[access]]",
+        keys: segue_scenario::file::keys,
         read: |(path, text)| {
             if let Some(spec) = population::parse(text, &path.display().to_string(), &[])? {
                 return Ok(network(summary::population(&spec)));

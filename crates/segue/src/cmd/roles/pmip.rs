@@ -7,6 +7,7 @@ use segue_daemon::pmip::{aaa, lma, mag, uplink};
 use segue_daemon::settings::Radius;
 use segue_daemon::{clamp, run};
 use segue_datapath::relay;
+use segue_grammar::Part;
 
 use super::role::{Checks, Daemon, File, PLAIN, PRIVATE_TMP, Role, TUNNELS, read};
 use crate::cmd::check::summary;
@@ -26,6 +27,7 @@ pub(crate) static LMA: Role = Role {
         title: "a configuration for `segue pmip lma`",
         own: "gateways pool prefix_length max_bindings",
         foreign: "",
+        keys: LmaFile::described,
         read: |source| read::<lma::Daemon, _>(source, LmaFile::validate, summary::lma),
     }),
     daemon: Some(Daemon {
@@ -43,6 +45,7 @@ pub(crate) static MAG: Role = Role {
         title: "a configuration for `segue pmip mag`",
         own: "[[access]]",
         foreign: "gateways pool",
+        keys: MagFile::described,
         read: |source| read::<mag::Daemon, _>(source, MagFile::validate, summary::mag),
     }),
     daemon: Some(Daemon {

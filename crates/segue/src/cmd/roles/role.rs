@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use segue_daemon::run;
 use segue_daemon::settings::Common;
 use segue_grammar::Config;
+use segue_grammar::schema::Key;
 use serde_json::Value;
 
 use crate::cmd::check::summary::Row;
@@ -37,6 +38,8 @@ pub(crate) struct File {
     pub(crate) own: &'static str,
     /// Each shows that it is of another kind.
     pub(crate) foreign: &'static str,
+    /// The declarations of its keys.
+    pub(crate) keys: fn() -> Vec<Key>,
     /// Reads such a file from its name and text.
     pub(crate) read: fn(Source) -> anyhow::Result<Content>,
 }
@@ -114,7 +117,7 @@ impl Checks for () {}
 pub(super) fn read<D: run::Role<Settings: Checks + 'static>, F: Config + Clone>(
     source: Source,
     validate: fn(F) -> anyhow::Result<D::Settings>,
-    rows: fn(&F, &D::Settings) -> Vec<Row>,
+    rows: fn(&str, &F, &D::Settings) -> Vec<Row>,
 ) -> anyhow::Result<Content> {
     read_with::<D, F>(source, validate, rows, |_, settings| Box::new(settings))
 }
@@ -123,13 +126,13 @@ pub(super) fn read<D: run::Role<Settings: Checks + 'static>, F: Config + Clone>(
 pub(super) fn read_with<D: run::Role, F: Config + Clone>(
     (path, text): Source,
     validate: fn(F) -> anyhow::Result<D::Settings>,
-    rows: fn(&F, &D::Settings) -> Vec<Row>,
+    rows: fn(&str, &F, &D::Settings) -> Vec<Row>,
     settings: fn(F, D::Settings) -> Box<dyn Checks>,
 ) -> anyhow::Result<Content> {
     let name = path.display().to_string();
     let file: F = segue_grammar::parse(text, &name)?;
     let valid = validate(file.clone()).context(name)?;
-    let (rows, common) = (rows(&file, &valid), Some(D::common(&valid)));
+    let (rows, common) = (rows(text, &file, &valid), Some(D::common(&valid)));
     Ok(Content { rows, common, settings: settings(file, valid) })
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use segue_daemon::config::{AnchorFile, HostFile};
 use segue_daemon::control::Tunnels;
 use segue_daemon::{anchor, clamp, host, nat, past, run};
+use segue_grammar::Part;
 
 use super::role::{Checks, Daemon, File, PLAIN, PRIVATE_TMP, Role, TUNNELS, read, read_with};
 use crate::cmd::check::summary;
@@ -25,12 +26,13 @@ pub(crate) static HOST: Role = Role {
         title: "a host's configuration",
         own: "[keepalive] [steering] join_file routes fail_closed",
         foreign: "gateways pool [[node]] [[link]] [population]",
+        keys: HostFile::described,
         read: |source| {
             read_with::<host::Daemon, _>(
                 source,
                 HostFile::validate,
                 summary::host,
-                |file, settings| Box::new(OfHost { join_file: file.join_file, settings }),
+                |file, settings| Box::new(OfHost { join_file: file.own.join_file, settings }),
             )
         },
     }),
@@ -51,6 +53,7 @@ pub(super) static ANCHOR: Role = Role {
         own: "pool_v4 pool_v6 signal_port addresses max_paths nat expiry stamp certificate_lifetime \
               reach_hosts reach_anchor reach_routed allow_upmt",
         foreign: "gateways pool [[node]] [[link]] [population]",
+        keys: AnchorFile::described,
         read: |source| read::<anchor::Daemon, _>(source, AnchorFile::validate, summary::anchor),
     }),
     daemon: Some(Daemon { tables: &[clamp::tables, nat::tables, past::tables], ..DAEMON }),
