@@ -68,7 +68,8 @@ fn in_words(key: &Key, value: &Value) -> String {
         Value::Array(all) if all.is_empty() => unset(),
         Value::Array(all) => listed(all.iter().map(text), ""),
         value => {
-            let choices = key.schema.get("oneOf").filter(|_| !key.schema.contains_key("x-plain"));
+            let choices =
+                key.schema.get("oneOf").filter(|_| key.schema.contains_key("x-explained"));
             let choices = choices.and_then(Value::as_array);
             let choice = choices.into_iter().flatten().find(|choice| choice["const"] == *value);
             let meaning = choice.and_then(|choice| choice["description"].as_str());
