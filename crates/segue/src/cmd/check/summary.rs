@@ -147,6 +147,7 @@ pub(super) fn anchor(text: &str, file: &AnchorFile, settings: &anchor::Settings)
     let mut words = common(&settings.common, "all that are up");
     words.extend([
         ("state", settings.state.display().to_string()),
+        ("addresses", listed(&settings.addresses, "the anchor's own")),
         ("nat", in_force.trim_start_matches("nat: ").to_owned()),
         ("stamp", stamp.map_or("off".into(), |stamp| format!("port {}", stamp.port))),
     ]);
