@@ -37,6 +37,7 @@ use crate::packets::MARK;
     schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
+#[schemars(extend("x-explained" = true))]
 pub enum Choice {
     /// eBPF where it is available, else user space.
     #[default]

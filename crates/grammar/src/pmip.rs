@@ -193,6 +193,7 @@ impl AttachKey {
 /// How an anchor assigns flows to interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(extend("x-explained" = true))]
 pub enum ScheduleKey {
     /// To the interface whose prefix they have.
     #[default]

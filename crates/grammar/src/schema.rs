@@ -1,11 +1,10 @@
 //! The keys of tables as data, for JSON Schemas, documentation and summaries.
 //!
 //! A key is declared once, as a field: the doc comment is its sentence, the type has its values and its range, and
-//! `Default` its default. Extensions of a schema: `x-value` (the kind of a text), `x-minimum` and `x-maximum` (limits of a
-//! time), `x-unset` (what applies without the key), `x-rfc` (the name in an RFC), `x-plain` (choices that
-//! the sentence explains),
-//! `x-required` (validation requires it). Links in sentences are relative to
-//! `docs`.
+//! `Default` its default. Extensions of a schema: `x-value` (the kind of a text), `x-minimum` and `x-maximum` (limits
+//! of a time), `x-unset` (what applies without the key), `x-rfc` (the name in an RFC), `x-plain` (choices that the
+//! sentence explains), `x-explained` (choices that a summary explains), `x-required` (validation requires it). Links in
+//! sentences are relative to `docs`.
 
 use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};

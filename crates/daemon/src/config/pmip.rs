@@ -93,7 +93,7 @@ pub struct LmaKeys {
     /// timeout
     flow_label: bool,
     /// Socket of [programs that decide](decision.md) the placement of flows
-    #[schemars(extend("x-value" = "path"))]
+    #[schemars(extend("x-value" = "path", "x-unset" = "nobody"))]
     decisions: PathBuf,
     /// Functions of IEEE 802.21 that report which hosts are about to leave
     #[serde(skip_serializing)]

@@ -69,7 +69,8 @@ fn in_words(key: &Key, value: &Value) -> String {
         Value::Array(all) if all.is_empty() => unset(),
         Value::Array(all) => listed(all.iter().map(text), ""),
         value => {
-            let choices = key.schema.get("oneOf").filter(|_| !key.schema.contains_key("x-plain"));
+            let choices =
+                key.schema.get("oneOf").filter(|_| key.schema.contains_key("x-explained"));
             let choices = choices.and_then(Value::as_array);
             let choice = choices.into_iter().flatten().find(|choice| choice["const"] == *value);
             let meaning = choice.and_then(|choice| choice["description"].as_str());
@@ -147,6 +148,7 @@ pub(crate) fn anchor(text: &str, file: &AnchorFile, settings: &anchor::Settings)
     let mut words = common(&settings.common, "all that are up");
     words.extend([
         ("state", settings.state.display().to_string()),
+        ("addresses", listed(&settings.addresses, "the anchor's own")),
         ("nat", in_force.trim_start_matches("nat: ").to_owned()),
         ("stamp", stamp.map_or("off".into(), |stamp| format!("port {}", stamp.port))),
     ]);
