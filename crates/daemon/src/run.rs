@@ -2,6 +2,11 @@
 //! machine's deadlines, takes work from its sources in turn, stores the machine's records before it sends anything that
 //! depends on them, and installs the forwarding that the machine wants in the kernel. A [`Role`] adds its specific
 //! parts.
+//!
+//! Waiting work is taken in bounded batches, so that no source starves another. A thread writes records, all that wait
+//! in one transaction; what depends on a record is held until it is on disk. At an anchor each host's messages wait for
+//! its own lease alone. Forwarding that other programs remove is restored, and removed at the end. An error ends the
+//! daemon.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -160,8 +160,6 @@ pub struct Lma {
     pub relay: Relay,
     /// File of its bindings.
     pub state: PathBuf,
-    /// Idle time after which a flow is forgotten.
-    pub flow_idle: Span,
     /// Socket for a decision entity, which places flows.
     pub decisions: Option<PathBuf>,
     /// IEEE 802.21 functions that announce which hosts are about to leave.

@@ -4,6 +4,42 @@
 //!
 //! Everything acts in the network namespace of the thread that calls [`Ebpf::new`]; `attach` and `detach`
 //! must be called in the same namespace. A dedicated thread reads the TUN device and the events.
+//!
+//! **A packet's way, at a host.** A routing rule leads it to `segue0`. `segue_egress` reads its flow key, finds the
+//! slot of its path, follows one redirection (`via`), counts, adds IP, UDP and the 16-byte header, and redirects it to
+//! the access interface. Without a binding it goes to the TUN descriptor: the thread reports `DatapathEvent::Miss` and
+//! keeps the flow's later packets until the machine has bound the flow; then they go onto `segue0` again with
+//! MARK_AGAIN.
+//!
+//! **At an anchor**, `segue_ingress` finds the path by index, checks the cookie and the inner source, binds the return
+//! direction of the flow, removes the headers (ECN by RFC 6040) and redirects into `segue0`. Replies never miss. Where
+//! the driver has native XDP and is not veth, `segue_xdp` removes the headers earlier, so that GRO merges inner
+//! segments; on veth that would stop super-packets. Devices without a frame header have an ingress program of their
+//! own.
+//!
+//! **A probe's way.** The daemon gives orders to `Datapath::send_probes`; they go onto `segue0` with MARK_PROBE.
+//! `segue_egress` completes them, and `segue_leave` at the access interface sets times and authenticator anew, so that
+//! they exclude the wait for route and neighbour. Of 32 or more orders over one next hop, all but the first leave as
+//! XDP frames (`segue_send`). `segue_xdp` answers requests in their frame; requests of paths with rides, and refused
+//! ones, go on to TC. A new outer source (NAT) is accepted if it echoes what it was sent.
+//!
+//! The programs measure by themselves and report only news while a path is quiet. The daemon reports to them when a
+//! path was declared down (`set_down`) or deaf (`set_deaf`), since losses meanwhile belong in no average.
+//!
+//! | map | key → value | written by |
+//! | --- | --- | --- |
+//! | `segue_paths` | slot → `path_config` | daemon |
+//! | `segue_state` | slot → `path_state`: counters, endpoint, estimates; mapped by the daemon | programs |
+//! | `segue_host`, `segue_routes` | slot → a host's window of responses; its endpoint and next hop | programs; daemon |
+//! | `segue_flows` | `flow_key` → slot and generation of a path, LRU | both |
+//! | `segue_inner`, `segue_locals` | inner addresses; this machine's addresses | daemon |
+//! | `segue_addresses`, `segue_devices` | addresses and kinds of interfaces | daemon |
+//! | `segue_drops` | reason → count per CPU, numbered as `wire::DropReason` | programs |
+//! | `segue_alive` | heartbeat; after 3 s without it programs pass everything | daemon |
+//! | `segue_events` | ring buffer of `probe_event` | programs |
+//! | `segue_held`, `segue_watches` | responses that wait for a ride; timers that watch a host's rides | programs |
+//! | `segue_orders`, `segue_batch` | requests sent in a batch | daemon |
+//! | `segue_reflectors`, `stamp_*`, `probe_sessions` | STAMP and compact probes | both |
 
 mod batch;
 mod convert;

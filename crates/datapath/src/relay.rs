@@ -6,6 +6,16 @@
 //! comes out of a tunnel arrives at that device, and the kernel's routes take over. A relay belongs to the network
 //! namespace of the thread that creates it: every thread that attaches it to interfaces, changes it or calls its
 //! heartbeat must be in that namespace.
+//!
+//! A `Tunnel` has a `Form`: IP in IP, GRE, UDP, or a home address in an extension header (`Optimized`). A `Binding`
+//! leads traffic (a flow, or a prefix of destinations or sources) to an `Exit`: a tunnel, a link, a hold, a drop, or a
+//! question to the daemon. The exit is found by the flow, else by the longest prefix: of sources for what came over a
+//! checked link, of destinations for the rest. A `Source` allows inner sources at a tunnel or a checked link.
+//!
+//! Held packets wait in user space (`relay/reader.rs`) until their traffic is bound anew. While they are released, the
+//! programs send new packets directly only if none is queued before them (`held_exit`). A tunnel is identified by both
+//! addresses, form, and key or ports; a Tunnel Encapsulation Limit option (RFC 2473), which Linux adds, is skipped.
+//! Messages with a Home Address option reach the daemon whole (`RelayEvent::Message`) before the kernel refuses them.
 
 mod counter;
 pub mod dry_run;

@@ -14,6 +14,13 @@
 //! Both machines ask their driver for forwarding state: tunnels, the inner source prefixes allowed out of each tunnel,
 //! and the route of each prefix. Signalling runs directly over IPv6 (Mobility Header), where kernel IPsec can protect
 //! it, or in UDP over IPv4 (RFC 5844).
+//!
+//! From attachment to the first packet: (1) the gateway hears a station and sends a PBU; (2) the anchor checks it,
+//! stores what is new, and answers once it is on disk; (3) with the PBA the gateway installs the prefix and advertises
+//! it to that station alone; (4) if the host has another interface, the anchor notifies each gateway of the other's
+//! prefixes, and from their acknowledgement on places each flow at its first packet; (5) when an access goes, the
+//! anchor moves the flows before anything else. Both machines derive a host's forwarding anew at each change and emit
+//! the difference.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -69,6 +69,10 @@ pub struct Lma {
     fading: BTreeSet<(Time, u32)>,
     flows: BTreeMap<FlowKey, Flow>,
     by_age: BTreeSet<(Time, FlowKey)>,
+    /// When the next flows are inspected; `None` before the first input.
+    inspect_at: Option<Time>,
+    /// The flow at which the last inspection ended; `None`: the next one begins with the first flow.
+    inspected: Option<FlowKey>,
     /// Number of hosts with flows.
     busy: usize,
     /// Number of flows that go to each binding.
@@ -114,6 +118,8 @@ impl Lma {
             fading: BTreeSet::new(),
             flows: BTreeMap::new(),
             by_age: BTreeSet::new(),
+            inspect_at: None,
+            inspected: None,
             busy: 0,
             loads: BTreeMap::new(),
             gone: BTreeMap::new(),
@@ -294,6 +300,29 @@ impl Lma {
         }
     }
 
+    /// Handles everything that is due, apart from inspections of flows.
+    fn on_timers(&mut self, now: Time) {
+        self.inspect_at.get_or_insert(now + flows::INSPECTION);
+        while let Some((number, ended)) = self.sessions.ended(now) {
+            let why = match ended.value.state {
+                SessionState::Active => Why::Expired,
+                SessionState::Leaving => Why::Detached,
+            };
+            self.ended(now, number, ended, why);
+        }
+        while let Some(prefix) = self.leases.rested(now) {
+            self.out.push_back(Output::Persist(LmaRecord::Lease(prefix, None)));
+        }
+        self.wait_no_longer(now);
+        self.revoke_again(now);
+        self.notify_again(now);
+        self.decide_alone(now);
+        self.fade(now);
+        self.beat(now);
+        self.probe(now);
+        self.review(now);
+    }
+
     /// Length of the prefixes that the anchor leases.
     fn part_length(&self) -> u8 {
         let pool = &self.config.pool;
@@ -318,7 +347,7 @@ impl Machine for Lma {
         }
         self.greet(now);
         // Timers first: a prefix whose hold time has ended can be leased again.
-        self.tick(now);
+        self.on_timers(now);
         match input {
             Input::Datagram(came) => {
                 if let Err(why) = self.take(now, &came) {
@@ -328,7 +357,7 @@ impl Machine for Lma {
             Input::Own(LmaInput::TimeOfDay(day)) => self.config.clock = DayClock::new(now, day),
             Input::Own(LmaInput::Revoke(node)) => self.revoke(now, &node),
             Input::Own(LmaInput::Flow { key, dscp }) => self.on_flow(now, key, dscp),
-            Input::Own(LmaInput::FlowsEnded(keys)) => self.flows_ended(&keys),
+            Input::Own(LmaInput::LastSent(flows)) => self.last_sent(now, &flows),
             Input::Own(LmaInput::Place { key, bid }) => {
                 if !self.place(now, &key, bid) {
                     self.refuse(Refusal::NoBinding);
@@ -350,24 +379,8 @@ impl Machine for Lma {
     }
 
     fn tick(&mut self, now: Time) {
-        while let Some((number, ended)) = self.sessions.ended(now) {
-            let why = match ended.value.state {
-                SessionState::Active => Why::Expired,
-                SessionState::Leaving => Why::Detached,
-            };
-            self.ended(now, number, ended, why);
-        }
-        while let Some(prefix) = self.leases.rested(now) {
-            self.out.push_back(Output::Persist(LmaRecord::Lease(prefix, None)));
-        }
-        self.wait_no_longer(now);
-        self.revoke_again(now);
-        self.notify_again(now);
-        self.decide_alone(now);
-        self.fade(now);
-        self.beat(now);
-        self.probe(now);
-        self.review(now);
+        self.on_timers(now);
+        self.inspect(now);
     }
 
     fn poll(&mut self) -> Option<LmaOutput> {
@@ -389,6 +402,8 @@ impl Machine for Lma {
         let fade = self.fading.first().map(|(at, _)| (*at, "an interface should have left"));
         let first = earlier(earlier(first, rested), fade);
         let first = earlier(first, earlier(probe, review));
+        let inspect = self.inspect_at.filter(|_| !self.flows.is_empty());
+        let first = earlier(first, inspect.map(|at| (at, "to look for idle flows")));
         earlier(first, revoke.map(|at| (at, "to revoke again")))
     }
 }

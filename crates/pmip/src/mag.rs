@@ -61,6 +61,8 @@ pub struct Mag {
     keepalives: Timers<(IpAddr, IpAddr)>,
     stays: Stays,
     newcomers: Newcomers,
+    /// Stations whose registrations an anchor has revoked, and until when their packets do not attach them again.
+    revoked: BTreeMap<LinkLayer, Time>,
     /// Records of earlier starts, held until the interfaces are known.
     records: Vec<MagRecord>,
     sequence: u16,
@@ -88,6 +90,7 @@ impl Mag {
             keepalives: Timers::new(),
             stays: Stays::new(config.capacity),
             newcomers: Newcomers::default(),
+            revoked: BTreeMap::new(),
             records: Vec::new(),
             sequence: segue_clock::Rng::new(config.seed).next_u64() as u16,
             tunnel: 0,
@@ -178,6 +181,12 @@ impl Mag {
     }
 
     fn link(&mut self, now: Time, event: LinkEvent) {
+        // Stations that are heard after a link has come up are attached to it.
+        if let LinkEvent::Up { interface, .. } = event
+            && self.access(interface).is_some_and(|a| a.by == AttachBy::Driver)
+        {
+            self.revoked.clear();
+        }
         if let LinkEvent::Down { interface, .. } = event
             && self.access(interface).is_some_and(|a| a.by == AttachBy::Solicitation)
         {

@@ -11,6 +11,12 @@
 //!
 //! A run is single-threaded, and its output depends only on the scenario and the seed. The crate reads no files
 //! and no clock; the caller advances time with [`Network::run_until`].
+//!
+//! Nodes, channels and agents share one `EventQueue`, ordered by time and then by scheduling. Sending a packet over a
+//! link decides at once when it arrives or that it is lost: one event per packet and link. A deadline that moves later
+//! costs no event until the old one is due. An observer changes nothing: a run with a trace and one without are the
+//! same. Data are values; control messages travel as the bytes of `wire`, authenticators included, so that a run
+//! exercises both.
 
 #![no_std]
 #![forbid(unsafe_code)]

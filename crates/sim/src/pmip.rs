@@ -15,7 +15,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Display;
 
-use segue_clock::{DayClock, Span, Time, UnixTime};
+use segue_clock::{DayClock, Time, UnixTime};
 use segue_ip::{Input, Interface};
 use segue_mih::{MihfConfig, Reporting};
 use segue_pmip::{
@@ -93,8 +93,6 @@ pub fn add_mag(
 pub struct LmaRole {
     /// Machine settings, except those set at each start.
     pub config: LmaConfig,
-    /// Idle time after which a flow is forgotten.
-    pub flow_idle: Span,
     /// Settings of its IEEE 802.21 function, if it receives link events. Each start sets the seed.
     pub ear: Option<MihfConfig>,
     /// The anchor's recent wishes, oldest first, at most [`WISHES`].
@@ -102,10 +100,10 @@ pub struct LmaRole {
 }
 
 impl LmaRole {
-    /// An anchor with the daemon's default for idle flows.
+    /// An anchor without a function.
     #[must_use]
     pub fn new(config: LmaConfig) -> LmaRole {
-        LmaRole { config, flow_idle: Span::from_secs(60), ear: None, wishes: VecDeque::new() }
+        LmaRole { config, ear: None, wishes: VecDeque::new() }
     }
 
     /// The anchor's recent wishes since its last start, oldest first.
@@ -126,13 +124,13 @@ impl Role for LmaRole {
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        let anchor = Anchor::new(start.now, machine, self.flow_idle);
+        let anchor = Anchor::new(machine);
         match &self.ear {
             Some(config) => {
                 let reports = self.config.schedule == Schedule::Quality;
                 let mut config = config.clone();
                 config.interests.extend(reports.then(Reporting::interest));
-                anchor.hearing(Ear::new(&config, start), reports)
+                anchor.hearing(start.now, Ear::new(&config, start), reports)
             }
             None => anchor,
         }
@@ -143,6 +141,10 @@ impl Role for LmaRole {
     }
 
     fn apply(&mut self, io: &mut Io<'_>, engine: &mut Anchor, wish: LmaWish) {
+        if let LmaWish::Inspect(flows) = wish {
+            engine.inspect(io, &flows);
+            return;
+        }
         engine.settle(io, wish.clone());
         if self.wishes.len() >= WISHES {
             self.wishes.pop_front();

@@ -1,5 +1,11 @@
 //! One end of the tunnels: a machine and its packet path. The daemons, the simulator and the fault harness all drive
 //! it.
+//!
+//! The end executes the machine's `Order`s in order; consecutive probes leave in one call. At a deadline it handles
+//! waiting probes first, then the due readings of paths, then the tick, then responses that wait for a ride, so that a
+//! late daemon does not mistake its own lateness for silence. Packets without a binding wait here for the machine's
+//! decision. An order that cannot be obeyed is a `Failure`, which daemons log and tests look for. The driver owns the
+//! work in progress (`Turn`), so a driver with very many ends needs only one.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;

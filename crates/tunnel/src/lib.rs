@@ -21,6 +21,12 @@
 //! | both | no answer, nothing heard | moves its flows (anchor learns) | no request | moves downlink |
 //! | uplink | no answer, unsolicited responses | moves uplink only (one-way) | no request, host hears | leaves downlink |
 //! | downlink | no answer, nothing heard | moves its flows | requests, host does not hear | moves downlink |
+//!
+//! Both ends time out after K + ½ periods: at exactly K·T_KA a little jitter would turn K − 1 losses into an alarm. By
+//! default detection follows use: data prove one direction, and the age that they state proves the other, so a path in
+//! use needs no probe; K and T_KA apply only where an operator fixes them. A redirection (`via`) is one write per path,
+//! however many flows it has. Steering acts on a sequential test of exact counts, not on averages of loss, which react
+//! late.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -266,7 +266,6 @@ impl LmaFile {
         let longest = span(self.lifetime, default.longest.span());
         check_lifetime("lifetime", longest)?;
         let max_flows = max_flows(self.max_flows, default.max_flows)?;
-        let flow_idle = flow_idle(self.flow_idle)?;
         let listens = |keys: MihKeys| keys.listens(("pmip-lma", instance), mih::of_all_links());
         let mih = self.mih.map(listens).transpose()?;
         let state = self.state.unwrap_or_else(|| super::state("pmip-lma", instance));
@@ -280,11 +279,11 @@ impl LmaFile {
             )?,
             relay,
             state,
-            flow_idle,
             decisions: self.decisions.filter(|path| !path.as_os_str().is_empty()),
             mih,
             machine: LmaConfig {
                 authorize: radius.is_some(),
+                flow_idle: flow_idle(self.flow_idle, default.flow_idle)?,
                 address_v4: self.address_v4,
                 accept_udp: self.accept_udp.unwrap_or(false),
                 nat_keepalive: nat_keepalive(self.nat_keepalive, default.nat_keepalive)?,
@@ -421,8 +420,8 @@ fn common(
     Ok(Common { interfaces, control, control_group, metrics: super::metrics(metrics)?, history })
 }
 
-fn flow_idle(key: Option<Duration>) -> anyhow::Result<Span> {
-    let idle = key.map_or(Span::from_secs(60), |Duration(span)| span);
+fn flow_idle(key: Option<Duration>, default: Span) -> anyhow::Result<Span> {
+    let idle = key.map_or(default, |Duration(span)| span);
     if idle < Span::from_secs(1) {
         bail!("flow_idle must be 1s or longer");
     }

@@ -10,12 +10,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use segue_clock::{Machine, Time};
-use segue_datapath::relay::Counts;
+use segue_datapath::relay::{Counter, Counts};
 use segue_ip::{FlowKey, Form, Forward, Input, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_mih::{Foretold, Leaving, Reporting, What};
+use segue_node::{Node, NodeInput, NodeWish};
 use segue_pmip::{
     LinkLayer, LinkQuality, Lma, LmaInput, LmaRecord, LmaWish, PeerAddress, Refusal, Report,
     SessionState,
@@ -28,7 +29,7 @@ use tracing::warn;
 
 pub use self::flow::FlowStatus;
 use self::rates::Rates;
-use super::aaa::{self, Asking, RadiusStatus, Told as News};
+use super::aaa::{self, RadiusStatus, Told as News};
 use super::decision::{Decisions, Happened, Told};
 use super::quality::{LinkStatus, QualityStatus};
 use super::strays::Strays;
@@ -181,7 +182,9 @@ impl OfFlows for Lma {
 /// The role of an anchor.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Relayed<Asking<Lma>>, Words>,
+    core: Core<Relayed<Node<Lma>>, Words>,
+    /// Reads the traffic of RADIUS sessions.
+    counter: Counter,
     strays: Strays,
     forwarding: Forwarding,
     decisions: Option<Decisions>,
@@ -191,8 +194,6 @@ pub struct Daemon {
     reporting: Option<Reporting>,
     /// The links that hosts are about to leave.
     leaving: Leaving,
-    /// The flow at which the last idle check ended.
-    looked_at: Option<FlowKey>,
     /// Rates of flows, for decision entities.
     rates: Rates,
     began: Time,
@@ -203,39 +204,31 @@ pub struct Daemon {
 /// IEEE 802.21 functions have reported events, or a timer of the listener is due.
 pub struct LinksTold;
 
-/// Flows checked for idleness per second.
-const LOOKS: usize = 4_096;
 /// Most bindings, tunnels and flows in the status.
 const SHOWN: usize = 1_000;
 /// Most handovers in the status.
 const HANDOVERS: usize = 100;
 
 impl Daemon {
-    /// Ends flows that have been idle for too long.
-    fn end_idle(&mut self) -> anyhow::Result<()> {
-        let (now, idle) = (monotonic(), self.settings.flow_idle);
-        let lma = &self.core.end.sockets.machine.machine;
-        let (mut ended, mut last) = (Vec::new(), None);
-        let mut carry = Vec::new();
-        for (key, flow) in lma.flows_after(self.looked_at.as_ref()).take(LOOKS) {
+    /// Reads when flows last carried a packet, and reports the rates of active ones.
+    fn inspect(&mut self, flows: &[FlowKey]) -> anyhow::Result<()> {
+        let now = monotonic();
+        let (mut last_sent, mut active) = (Vec::new(), Vec::new());
+        let lma = self.core.end.sockets.machine.machine();
+        for (key, flow) in flows.iter().filter_map(|key| Some((key, lma.flow(key)?))) {
             let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
             if self.decisions.is_some() && self.rates.look(now, *key, flow.since, &carried) {
-                carry.push(*key);
+                active.push(*key);
             }
-            let heard = carried.last_sent.unwrap_or(flow.since).max(flow.since);
-            if now.since(heard) >= idle {
-                ended.push(*key);
-            }
-            last = Some(*key);
+            last_sent.push((*key, carried.last_sent));
         }
-        self.looked_at = last;
-        carry.iter().for_each(|key| self.tell_of_rate(key));
-        if ended.is_empty() { Ok(()) } else { self.feed(Input::Own(LmaInput::FlowsEnded(ended))) }
+        active.iter().for_each(|key| self.tell_of_rate(key));
+        self.feed(NodeInput::Own(LmaInput::LastSent(last_sent)))
     }
 
     /// How often the machine has refused something for this reason.
     fn refused(&self, why: Refusal) -> u64 {
-        self.core.end.sockets.machine.machine.refused().get(&why).copied().unwrap_or(0)
+        self.core.end.sockets.machine.machine().refused().get(&why).copied().unwrap_or(0)
     }
 }
 
@@ -258,7 +251,7 @@ impl Role for Daemon {
     const NAME: &'static str = "pmip-lma";
     const TASK: &'static str = "run a local mobility anchor";
     type Settings = Settings;
-    type Engine = Relayed<Asking<Lma>>;
+    type Engine = Relayed<Node<Lma>>;
     type Words = Words;
     type Signalling = Happened;
     type Chore = LinksTold;
@@ -283,8 +276,8 @@ impl Role for Daemon {
             }
         }
         let ledger = Ledger::start(store, BINDINGS)?;
-        let machine = Asking::new(machine, settings.radius.as_ref())?;
-        let ports = machine.ports();
+        let machine = aaa::node(machine, settings.radius.as_ref())?;
+        let ports = aaa::ports(settings.radius.as_ref());
         let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
         sockets.ignore_hosts();
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
@@ -295,7 +288,7 @@ impl Role for Daemon {
         know(&mut arrivals, gateways, settings.radius.as_ref());
         let counts = aaa::counts(settings.radius.as_ref(), Counts::BehindTunnels);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
-        sockets.machine.count_with(relay.counter());
+        let counter = relay.counter();
         let relay = (relay, settings.relay.mtu);
         let (mut end, below) = Relayed::new(sockets, relay, arrivals, misses);
         let (pool, mut kept) = (settings.machine.pool.network(), Kept::default());
@@ -315,7 +308,7 @@ impl Role for Daemon {
         let core = Core::new(end, ledger).keeping(kept);
         let listen = |path: &PathBuf| Decisions::listen(path, happens);
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
-        let (looked_at, began, handovers) = (None, monotonic(), VecDeque::new());
+        let (began, handovers) = (monotonic(), VecDeque::new());
         let reporting = settings.wants_quality().then(Reporting::default);
         let mih = settings.mih.take().map(|mut mih| {
             mih.interests.extend(reporting.is_some().then(Reporting::interest));
@@ -325,13 +318,13 @@ impl Role for Daemon {
         let daemon = Daemon {
             settings,
             core,
+            counter,
             strays: Strays::open()?,
             forwarding,
             decisions,
             listener,
             reporting,
             leaving: Leaving::default(),
-            looked_at,
             rates: Rates::default(),
             began,
             handovers,
@@ -340,17 +333,25 @@ impl Role for Daemon {
         Ok((daemon, below))
     }
 
-    fn core(&mut self) -> &mut Core<Relayed<Asking<Lma>>, Words> {
+    fn core(&mut self) -> &mut Core<Relayed<Node<Lma>>, Words> {
         &mut self.core
     }
 
-    fn apply(&mut self, wish: LmaWish) -> anyhow::Result<()> {
+    fn apply(&mut self, wish: NodeWish<LmaWish>) -> anyhow::Result<()> {
+        let wish = match wish {
+            NodeWish::Own(wish) => wish,
+            NodeWish::Count { session, prefixes, last } => {
+                let volume = aaa::volume(&mut self.counter, &prefixes, last);
+                return self.feed(NodeInput::Counted { session, volume });
+            }
+        };
         match wish {
             LmaWish::Release(key) => {
                 self.core.end.release(&key);
                 self.tell_of_flow(&key, false);
             }
             LmaWish::Refuse(key) => self.core.end.refuse(&key),
+            LmaWish::Inspect(flows) => return self.inspect(&flows),
             LmaWish::Decide(key) => self.tell_of_flow(&key, true),
             LmaWish::Went { key, asked } => self.tell_of_flow(&key, asked),
             LmaWish::Ended(key) => self.tell_of_end(&key),
@@ -370,13 +371,12 @@ impl Role for Daemon {
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
         self.listener.iter_mut().for_each(Listener::find_hosts);
-        self.end_idle()?;
         self.tell_quality();
         for stray in self.strays.turn() {
             self.core.end.on_event(Came::Datagram(stray));
             self.follow(())?;
         }
-        self.feed(Input::Own(LmaInput::TimeOfDay(today())))
+        self.feed(NodeInput::Own(LmaInput::TimeOfDay(today())))
     }
 
     async fn chore(&mut self) -> LinksTold {
@@ -399,7 +399,7 @@ impl Role for Daemon {
                 let told = mac.map(LinkLayer::mac).zip(LinkQuality::reported(reports));
                 let Some((link_layer, quality)) = told else { continue };
                 if listener.machine().is_newest(&event) {
-                    self.feed(Input::Own(LmaInput::Link {
+                    self.feed(NodeInput::Own(LmaInput::Link {
                         link_layer: link_layer.clone(),
                         quality,
                     }))?;
@@ -418,7 +418,7 @@ impl Role for Daemon {
                 }
                 None => continue,
             };
-            self.feed(Input::Own(input))?;
+            self.feed(NodeInput::Own(input))?;
         }
         Ok(())
     }
@@ -465,7 +465,7 @@ impl Role for Daemon {
                 let Some(decisions) = &mut self.decisions else { return Ok(()) };
                 decisions.gone(number);
                 let anybody = decisions.anybody();
-                self.feed(Input::Own(LmaInput::Deciding(anybody)))
+                self.feed(NodeInput::Own(LmaInput::Deciding(anybody)))
             }
         }
     }
@@ -479,14 +479,14 @@ impl Role for Daemon {
 
     fn on_request(&mut self, ask: Ask) -> anyhow::Result<Response<Words>> {
         let Ask::Revoke { mn_id } = ask;
-        let lma = &self.core.end.sockets.machine.machine;
+        let lma = self.core.end.sockets.machine.machine();
         let own = lma.sessions().filter(|(.., session)| session.node.to_string() == mn_id);
         let node = own.map(|(.., session)| session.node.clone()).next();
         let Some(node) = node else {
             return Ok(Response::Error(format!("there is no binding of {mn_id}")));
         };
         let before = self.refused(Refusal::Full);
-        self.feed(Input::Own(LmaInput::Revoke(node)))?;
+        self.feed(NodeInput::Own(LmaInput::Revoke(node)))?;
         if self.refused(Refusal::Full) > before {
             return Ok(Response::Error("too many revocations wait for gateways: try again".into()));
         }
@@ -496,7 +496,7 @@ impl Role for Daemon {
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> LmaStatus {
         self.listener.iter_mut().for_each(|listener| add(drops, listener.drops()));
         let end = &self.core.end;
-        let (lma, now) = (&end.sockets.machine.machine, monotonic());
+        let (lma, now) = (end.sockets.machine.machine(), monotonic());
         let binding = |(_, gateway, until, session): (_, _, Time, &segue_pmip::Session)| {
             let state = match session.state {
                 SessionState::Active => "active",
@@ -539,7 +539,7 @@ impl Role for Daemon {
             flow_count: lma.flows().count(),
             handovers: self.handovers.iter().cloned().collect(),
             tunnels: tunnels.collect(),
-            radius: end.sockets.machine.radius(),
+            radius: end.sockets.machine.radius().map(RadiusStatus::of),
             refused: refused(lma.refused()),
         }
     }

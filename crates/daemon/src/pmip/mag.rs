@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use segue_clock::{Machine, Time};
-use segue_datapath::relay::Counts;
+use segue_datapath::relay::{Counter, Counts};
 use segue_ip::{FlowKey, Input, LinkEvent, Prefix};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_linux::station::HeardStation;
 use segue_mih::{Event, Interest, MihfConfig, What};
+use segue_node::{Node, NodeInput, NodeWish};
 use segue_pmip::{
     AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
 };
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::aaa::{self, Asking, RadiusStatus, Told};
+use super::aaa::{self, RadiusStatus, Told};
 use super::leading::{lead, tables};
 use super::macs::{self, Macs};
 use super::{
@@ -140,7 +141,9 @@ impl OfFlows for Mag {
 /// The role of a gateway.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Relayed<Asking<Mag>>, Words>,
+    core: Core<Relayed<Node<Mag>>, Words>,
+    /// Reads the traffic of RADIUS sessions.
+    counter: Counter,
     /// Accesses that exist, by interface index, with their names.
     links: BTreeMap<u32, String>,
     watch: Watch,
@@ -151,8 +154,6 @@ pub struct Daemon {
     /// When each link came up, and how long after that (`told_ms`) a function reported each of its hosts.
     ups: BTreeMap<u32, Instant>,
     told_ms: BTreeMap<(String, LinkLayer), f64>,
-    /// Hosts that another gateway has taken over, each with the time until which they are ignored here.
-    elsewhere: BTreeMap<LinkLayer, Instant>,
     forwarding: Forwarding,
     macs: Macs,
     _clamp: Clamp,
@@ -164,8 +165,6 @@ const SHOWN: usize = 1_000;
 const AGAIN: Duration = Duration::from_millis(200);
 /// Time after a link came up in which a reported host counts as attached by that event.
 const NEWS: Duration = Duration::from_secs(5);
-/// How long a host is ignored after another gateway has taken it over: packets of it may still be heard.
-const ELSEWHERE: Duration = Duration::from_secs(3);
 
 /// Work of a gateway that none of the loop's sources brings.
 pub enum Chore {
@@ -203,21 +202,16 @@ impl Daemon {
             let link_local = Some(source).filter(Ipv6Addr::is_unicast_link_local);
             if solicits {
                 let station = station.clone();
-                self.feed(Input::Own(MagInput::Solicited { interface, station, link_local }))?;
+                self.feed(NodeInput::Own(MagInput::Solicited { interface, station, link_local }))?;
             }
-            let mag = &self.core.end.sockets.machine.machine;
+            let mag = self.core.end.sockets.machine.machine();
             let counts = self.listened(interface)
                 || self.is_told(interface, mac)
                 || mag.awaits(monotonic(), interface, &station);
             if !counts {
                 continue;
             }
-            let now = Instant::now();
-            if self.elsewhere.get(&station).is_some_and(|until| *until > now) {
-                continue;
-            }
-            self.elsewhere.remove(&station);
-            self.feed(Input::Own(MagInput::Heard { interface, station, link_local }))?;
+            self.feed(NodeInput::Own(MagInput::Heard { interface, station, link_local }))?;
         }
         Ok(())
     }
@@ -267,7 +261,7 @@ impl Daemon {
                 What::Down(_) => MagInput::Detached { interface, station },
                 What::GoingDown { .. } | What::Parameters(_) | What::Detected(_) => continue,
             };
-            self.feed(Input::Own(input))?;
+            self.feed(NodeInput::Own(input))?;
         }
         Ok(())
     }
@@ -277,7 +271,7 @@ impl Role for Daemon {
     const NAME: &'static str = "pmip-mag";
     const TASK: &'static str = "run a mobile access gateway";
     type Settings = Settings;
-    type Engine = Relayed<Asking<Mag>>;
+    type Engine = Relayed<Node<Mag>>;
     type Words = Words;
     type Signalling = std::convert::Infallible;
     type Chore = Chore;
@@ -310,8 +304,8 @@ impl Role for Daemon {
             }
         }
         let ledger = Ledger::start(store, HOSTS)?;
-        let machine = Asking::new(machine, settings.radius.as_ref())?;
-        let ports = machine.ports();
+        let machine = aaa::node(machine, settings.radius.as_ref())?;
+        let ports = aaa::ports(settings.radius.as_ref());
         let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
         sockets.ignore_hosts();
         sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
@@ -325,7 +319,7 @@ impl Role for Daemon {
         }
         let counts = aaa::counts(settings.radius.as_ref(), Counts::AtLinks);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
-        sockets.machine.count_with(relay.counter());
+        let counter = relay.counter();
         let (mut end, below) = Relayed::new(sockets, (relay, settings.relay.mtu), arrivals, misses);
         let mut kept = Kept::default();
         let accesses = settings.machine.accesses.iter().map(|access| access.interface.as_str());
@@ -348,24 +342,31 @@ impl Role for Daemon {
             _clamp: Clamp::start(&settings.relay.device),
             settings,
             core,
+            counter,
             links: BTreeMap::new(),
             watch: Watch::open(FIXED_LINK_LOCAL)?,
             listener,
             mih_links,
             ups: BTreeMap::new(),
             told_ms: BTreeMap::new(),
-            elsewhere: BTreeMap::new(),
             forwarding,
             macs,
         };
         Ok((daemon, below))
     }
 
-    fn core(&mut self) -> &mut Core<Relayed<Asking<Mag>>, Words> {
+    fn core(&mut self) -> &mut Core<Relayed<Node<Mag>>, Words> {
         &mut self.core
     }
 
-    fn apply(&mut self, wish: Wish) -> anyhow::Result<()> {
+    fn apply(&mut self, wish: NodeWish<Wish>) -> anyhow::Result<()> {
+        let wish = match wish {
+            NodeWish::Own(wish) => wish,
+            NodeWish::Count { session, prefixes, last } => {
+                let volume = aaa::volume(&mut self.counter, &prefixes, last);
+                return self.feed(NodeInput::Counted { session, volume });
+            }
+        };
         match wish {
             Wish::ToStation { mac, datagram } => {
                 let sent = self.watch.stations.send(mac, &datagram);
@@ -396,9 +397,9 @@ impl Role for Daemon {
         self.forwarding.look_after(monotonic());
         self.listener.iter_mut().for_each(Listener::find_hosts);
         // Routes may have changed: packets of hosts might leave over another host's link.
-        let mag = &self.core.end.sockets.machine.machine;
+        let mag = self.core.end.sockets.machine.machine();
         uplink::check(mag.anchors(), &mag.config().accesses)?;
-        self.feed(Input::Own(MagInput::TimeOfDay(today())))
+        self.feed(NodeInput::Own(MagInput::TimeOfDay(today())))
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
@@ -434,17 +435,15 @@ impl Role for Daemon {
         }
         match event {
             LinkEvent::Up { interface, .. } if self.listened(interface) => {
-                // A host heard from here on is attached here.
-                self.elsewhere.clear();
                 self.watch.is_up(interface);
             }
             LinkEvent::Down { interface, .. } if self.listened(interface) => {
                 let name = &self.links[&interface];
-                let stations = self.core.end.sockets.machine.machine.stations();
+                let stations = self.core.end.sockets.machine.machine().stations();
                 let here = stations.filter(|(access, ..)| access.interface == *name);
                 let here: Vec<LinkLayer> = here.map(|(_, station, _)| station.clone()).collect();
                 for station in here {
-                    self.feed(Input::Own(MagInput::Detached { interface, station }))?;
+                    self.feed(NodeInput::Own(MagInput::Detached { interface, station }))?;
                 }
             }
             _ => {}
@@ -456,10 +455,6 @@ impl Role for Daemon {
         // A host whose session has ended may start a new one, but need not send anything by itself: probe.
         if let Told::Role(Report::Left { why: Why::Unauthorized, .. }) = told {
             self.links.keys().for_each(|index| self.watch.ask_after(*index, AGAIN));
-        }
-        if let Told::Role(Report::Left { link_layer, why: Why::Revoked, .. }) = told {
-            self.elsewhere.retain(|_, until| *until > Instant::now());
-            self.elsewhere.insert(link_layer.clone(), Instant::now() + ELSEWHERE);
         }
         Ok(())
     }
@@ -493,7 +488,7 @@ impl Role for Daemon {
 
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> MagStatus {
         self.listener.iter_mut().for_each(|listener| add(drops, listener.drops()));
-        let Asking { machine: mag, .. } = &self.core.end.sockets.machine;
+        let mag = self.core.end.sockets.machine.machine();
         let hosts = mag.stations().take(SHOWN).map(|(access, station, at)| HostStatus {
             mn_id: at.identity.as_ref().map(|identity| identity.node.to_string()),
             llid: station.to_string(),
@@ -515,7 +510,7 @@ impl Role for Daemon {
             anchor: mag.config().anchor.to_string(),
             hosts: hosts.collect(),
             host_count: mag.stations().count(),
-            radius: self.core.end.sockets.machine.radius(),
+            radius: self.core.end.sockets.machine.radius().map(RadiusStatus::of),
             refused: refused(mag.refused()),
         }
     }

@@ -1,6 +1,11 @@
 //! The relay's datapath in user space. Packets routed to the TUN device are read there, encapsulated and sent through
 //! raw sockets; packet sockets receive copies of tunnel packets from the interfaces, which are decapsulated and written
 //! to the device. The relay's one thread does all of this.
+//!
+//! A table of nftables (`filter.rs`) drops tunnel packets behind the packet sockets, so that the kernel does not answer
+//! them as unwanted. It also checks the sources of packets forwarded to the device, since the TUN descriptor does not
+//! tell which interface a packet came over. Packets between two hosts behind the same node bypass the kernel's routes;
+//! otherwise they would look as if they had arrived over the link again.
 
 mod filter;
 mod frames;

@@ -67,6 +67,8 @@ pub struct LmaConfig {
     pub always_ask: bool,
     /// Maximum number of individually placed flows.
     pub max_flows: usize,
+    /// Idle time after which a flow is forgotten.
+    pub flow_idle: Span,
     /// Seed of the random number generator and of initial sequence numbers.
     pub seed: u64,
     /// Maximum number of bindings.
@@ -116,6 +118,7 @@ impl LmaConfig {
             steering: segue_steering::Config::default(),
             always_ask: false,
             max_flows: 1 << 17,
+            flow_idle: Span::from_secs(60),
             seed: 0,
             capacity: 1 << 20,
             restart_counter: 1,

@@ -19,17 +19,15 @@ use crate::{NodeId, Report};
 
 /// How long to wait for the external scheduler. After that the anchor's schedule applies.
 pub const DECISION: Span = Span::from_millis(20);
+/// Time between inspections of flows.
+pub(super) const INSPECTION: Span = Span::from_secs(1);
+/// Flows inspected at a time.
+const INSPECTED: usize = 4_096;
 
 impl Lma {
     /// All individually placed flows.
     pub fn flows(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
         self.flows.iter()
-    }
-
-    /// The individually placed flows after `key` in order; all if `None`.
-    pub fn flows_after(&self, key: Option<&FlowKey>) -> impl Iterator<Item = (&FlowKey, &Flow)> {
-        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
-        self.flows.range((from, Bound::Unbounded))
     }
 
     /// An individually placed flow.
@@ -170,8 +168,30 @@ impl Lma {
         }
     }
 
-    pub(super) fn flows_ended(&mut self, keys: &[FlowKey]) {
-        keys.iter().for_each(|key| self.forget_flow(key));
+    /// Has the next flows in order inspected, so that idle ones are found.
+    pub(super) fn inspect(&mut self, now: Time) {
+        if self.inspect_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.inspect_at = Some(now + INSPECTION);
+        let from = self.inspected.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.flows.range((from, Bound::Unbounded)).map(|(key, _)| *key);
+        let next: Vec<FlowKey> = next.take(INSPECTED).collect();
+        self.inspected = next.last().copied().filter(|_| next.len() == INSPECTED);
+        if !next.is_empty() {
+            self.out.push_back(Output::Own(LmaWish::Inspect(next)));
+        }
+    }
+
+    /// Forgets the flows that have been idle for too long.
+    pub(super) fn last_sent(&mut self, now: Time, flows: &[(FlowKey, Option<Time>)]) {
+        for (key, last) in flows {
+            let Some(flow) = self.flows.get(key) else { continue };
+            let active = last.map_or(flow.since, |last| last.max(flow.since));
+            if now.since(active) >= self.config.flow_idle {
+                self.forget_flow(key);
+            }
+        }
     }
 
     fn forget_flow(&mut self, key: &FlowKey) {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-use segue_clock::{Span, UnixTime};
+use segue_clock::{Span, Time, UnixTime};
 use segue_ip::{FlowKey, Output, Prefix, Subject};
 use segue_wire::mobility::option::AccessTechnology;
 
@@ -25,8 +25,8 @@ pub enum LmaInput {
         /// Its DSCP.
         dscp: u8,
     },
-    /// These flows have been idle and are forgotten.
-    FlowsEnded(Vec<FlowKey>),
+    /// The answer to [`LmaWish::Inspect`]: when each of these flows last carried a packet; `None`: never.
+    LastSent(Vec<(FlowKey, Option<Time>)>),
     /// Place a flow on the binding of its host with this BID; `None`: let the anchor's schedule decide.
     Place {
         /// The flow.
@@ -150,6 +150,8 @@ pub enum LmaWish {
     Release(FlowKey),
     /// Drop the held first packet of this flow.
     Refuse(FlowKey),
+    /// Find out when these flows last carried a packet; answer with [`LmaInput::LastSent`]. Idle flows are forgotten.
+    Inspect(Vec<FlowKey>),
     /// Ask the external scheduler where this flow goes; it answers with [`LmaInput::Place`].
     Decide(FlowKey),
     /// Report to the external scheduler: the flow took another way, has another reason, or gained a possible way.

@@ -89,6 +89,9 @@ impl Mag {
 
     /// Handles a frame heard from a station.
     pub(super) fn heard(&mut self, now: Time, place: Place, link_local: Option<Ipv6Addr>) {
+        if self.revoked.get(&place.1).is_some_and(|until| now < *until) {
+            return;
+        }
         let named = |place: &Place| {
             let identities = self.config.identities.as_ref();
             identities.is_some_and(|identities| identities.known.contains_key(&place.1))

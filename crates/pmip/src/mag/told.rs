@@ -25,11 +25,15 @@ use crate::peer::Ends;
 /// restarted anchor.
 const OVERTAKEN: Span = Span::from_secs(10);
 
+/// How long packets of a station whose registration is revoked do not attach it again: it has moved to another gateway,
+/// and its last packets may still be heard here.
+const LATE: Span = Span::from_secs(3);
+
 impl Mag {
     /// Handles a Binding Revocation Indication (RFC 5846).
     pub(super) fn revoke(
         &mut self,
-        _now: Time,
+        now: Time,
         indication: &BindingRevocationIndication,
         options: &[MobilityOption],
         from: IpAddr,
@@ -43,7 +47,11 @@ impl Mag {
             (Some(_), true) => RevocationStatus::BINDING_DOES_NOT_EXIST,
             (Some(_), false) => RevocationStatus::SUCCESS,
         };
-        places.iter().for_each(|place| self.lost(place, Why::Revoked));
+        self.revoked.retain(|_, until| now < *until);
+        for place in &places {
+            self.lost(place, Why::Revoked);
+            self.revoked.insert(place.1.clone(), now + LATE);
+        }
         let (sequence, flags) = (indication.sequence, indication.flags);
         let body = BindingRevocationAcknowledgement { status, sequence, flags };
         let body = Body::BindingRevocation(BindingRevocation::Acknowledgement(body));

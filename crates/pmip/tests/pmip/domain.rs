@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use segue_clock::{DayClock, Machine, Span, Time, UnixTime};
 use segue_ip::{
-    Binding, Datagram, Exit, Forward, Input, Interface, Output, Port, Prefix, Route, Source,
-    Traffic, Tunnel,
+    Binding, Datagram, Exit, FlowKey, Forward, Input, Interface, Output, Port, Prefix, Route,
+    Source, Traffic, Tunnel,
 };
 use segue_mobility::Pool;
 use segue_pmip::{
@@ -187,6 +187,8 @@ pub(crate) struct Domain {
     pub(crate) reports: Vec<Report>,
     /// Requests of the anchor to its driver.
     pub(crate) wishes: Vec<LmaWish>,
+    /// Flows that carry nothing; every other flow always does.
+    pub(crate) idle: Vec<FlowKey>,
     /// Requests of gateways to their driver about the identity of hosts.
     pub(crate) asked: Vec<(usize, Wish)>,
     /// Advertisements and solicitations to stations: gateway, station, message.
@@ -248,6 +250,7 @@ impl Domain {
             given: (0..=count).map(|_| Given::default()).collect(),
             reports: Vec::new(),
             wishes: Vec::new(),
+            idle: Vec::new(),
             asked: Vec::new(),
             frames: Vec::new(),
             here: BTreeSet::new(),
@@ -312,6 +315,11 @@ impl Domain {
                     self.stored.insert(key, record);
                 }
                 Output::Report(report) => self.reports.push(report),
+                Output::Own(LmaWish::Inspect(flows)) => {
+                    let last = |key| if self.idle.contains(&key) { None } else { Some(self.now) };
+                    let last = flows.into_iter().map(|key| (key, last(key))).collect();
+                    self.lma.handle(self.now, Input::Own(LmaInput::LastSent(last)));
+                }
                 Output::Own(wish) => self.wishes.push(wish),
             }
         }

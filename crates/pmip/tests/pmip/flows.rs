@@ -486,9 +486,10 @@ fn flows_go_over_the_cheapest_access_and_of_equals_over_the_preferred_one() {
 }
 
 #[test]
-fn flows_that_have_ended_and_the_oldest_of_too_many_are_bound_to_nothing() {
+fn idle_flows_and_the_oldest_of_too_many_are_bound_to_nothing() {
     let mut config = lma_config();
     config.max_flows = 3;
+    config.flow_idle = Span::from_secs(5);
     let (mut domain, [first, _]) = two(config);
     for port in 1..=4 {
         first_packet(&mut domain, flow(first, port));
@@ -496,8 +497,12 @@ fn flows_that_have_ended_and_the_oldest_of_too_many_are_bound_to_nothing() {
     }
     assert_eq!(domain.lma.flows().count(), 3);
     assert_eq!(goes(&domain, flow(first, 1)), None);
-    domain.at_lma(Input::Own(LmaInput::FlowsEnded(vec![flow(first, 3)])));
+    domain.idle.push(flow(first, 3));
+    domain.run(domain.now + Span::from_secs(4));
+    assert!(goes(&domain, flow(first, 3)).is_some());
+    domain.run(domain.now + Span::from_secs(2));
     assert_eq!(goes(&domain, flow(first, 3)), None);
+    assert!(goes(&domain, flow(first, 4)).is_some());
     // All flows end with the host.
     domain.detach(0, station(1));
     domain.detach(1, station(2));

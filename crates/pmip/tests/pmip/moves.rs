@@ -1,7 +1,8 @@
 //! Hosts that move between gateways and between interfaces.
 
 use segue_clock::Span;
-use segue_pmip::{Identity, Report};
+use segue_ip::{Input, LinkEvent};
+use segue_pmip::{Identity, MagInput, Report};
 use segue_wire::mobility::option::Handoff;
 
 use crate::domain::*;
@@ -50,6 +51,37 @@ fn an_interface_that_comes_to_another_gateway_keeps_its_prefix() {
     domain.run(s(30.0));
     assert_eq!(domain.leads(prefix), Some(mag(1).into()));
     assert_eq!(domain.refused("stale"), 0, "the anchor knows what is acknowledged");
+}
+
+#[test]
+fn late_packets_of_a_host_that_has_moved_on_do_not_take_it_back() {
+    let (interface, link_local) = (LINK, None);
+    let heard = || {
+        let station = station(1);
+        Input::Own(MagInput::Heard { interface, station, link_local })
+    };
+    let moved = || {
+        let mut domain = Domain::new(2);
+        domain.attach(0, station(1));
+        domain.run(s(1.0));
+        domain.attach(1, station(1));
+        domain.run(s(2.0));
+        domain
+    };
+    let mut domain = moved();
+    domain.at_mag(0, heard());
+    domain.run(s(4.5));
+    assert_eq!(domain.mags[0].stations().count(), 0, "heard within 3 s");
+    domain.at_mag(0, heard());
+    domain.run(s(5.5));
+    assert_eq!(domain.mags[0].stations().count(), 1, "heard 3 s later: it is back");
+    // A link that comes up brings the hosts that are heard on it.
+    let mut domain = moved();
+    let up = LinkEvent::Up { interface, poa: None };
+    domain.at_mag(0, Input::Link(up));
+    domain.at_mag(0, heard());
+    domain.run(s(2.5));
+    assert_eq!(domain.mags[0].stations().count(), 1);
 }
 
 #[test]

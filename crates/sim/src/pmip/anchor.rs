@@ -1,7 +1,6 @@
 //! An anchor on a node: its machine, and the first packets of flows, which wait for a decision.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 
 use segue_clock::{Machine, Span, Time};
 use segue_ip::{FlowKey, Input, Output, Traffic};
@@ -19,7 +18,7 @@ use crate::{Io, Packet};
 /// limits.
 const FLOWS: usize = 4_096;
 const PACKETS: usize = 64;
-/// Interval of the search for idle flows.
+/// Interval of the search for new links.
 const LOOK: Span = Span::from_secs(1);
 
 /// The engine of an anchor: the machine, the held packets, and an IEEE 802.21 function if it receives link events.
@@ -39,25 +38,19 @@ struct Asked {
     waiting: BTreeMap<FlowKey, VecDeque<Packet>>,
     /// Number of dropped packets.
     refused: u64,
-    /// Idle time after which a flow is forgotten.
-    idle: Span,
-    look_at: Time,
-    /// The search for idle flows is due.
-    looks: bool,
 }
 
 impl Anchor {
-    /// An engine for a machine that starts. Flows are forgotten after `idle`.
+    /// An engine for a machine that starts.
     #[must_use]
-    pub fn new(now: Time, machine: Lma, idle: Span) -> Anchor {
-        let (waiting, look_at) = (BTreeMap::new(), now + LOOK);
-        Anchor(machine, Asked { waiting, refused: 0, idle, look_at, looks: false }, None)
+    pub fn new(machine: Lma) -> Anchor {
+        Anchor(machine, Asked { waiting: BTreeMap::new(), refused: 0 }, None)
     }
 
     /// The same with a function that receives link events; if `reports`, it also requests reports of link quality.
-    pub(crate) fn hearing(self, ear: Ear, reports: bool) -> Anchor {
+    pub(crate) fn hearing(self, now: Time, ear: Ear, reports: bool) -> Anchor {
         let Anchor(machine, asked, _) = self;
-        let reporting = reports.then(|| (Reporting::default(), asked.look_at));
+        let reporting = reports.then(|| (Reporting::default(), now + LOOK));
         Anchor(machine, asked, Some(Hearing { ear, leaving: Leaving::default(), reporting }))
     }
 
@@ -113,23 +106,18 @@ impl Anchor {
             LmaWish::Decide(_)
             | LmaWish::Went { .. }
             | LmaWish::Ended(_)
+            | LmaWish::Inspect(_)
             | LmaWish::Interface { .. } => {}
             // There is no external authorization.
             LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
         }
     }
 
-    /// Reports idle flows to the machine.
-    fn end_idle(&mut self, io: &Io<'_>) {
-        let heard = |key: &FlowKey| io.node.relay()?.last_sent(&Traffic::Flow(*key));
-        let ended = self.0.flows().filter(|(key, flow)| {
-            let since = heard(key).map_or(flow.since, |at| at.max(flow.since));
-            io.now.since(since) >= self.1.idle
-        });
-        let ended: Vec<FlowKey> = ended.map(|(key, _)| *key).collect();
-        if !ended.is_empty() {
-            self.0.handle(io.now, Input::Own(LmaInput::FlowsEnded(ended)));
-        }
+    /// Reports to the machine when flows last carried a packet.
+    pub(super) fn inspect(&mut self, io: &Io<'_>, flows: &[FlowKey]) {
+        let last = |key: &FlowKey| io.node.relay()?.last_sent(&Traffic::Flow(*key));
+        let last = flows.iter().map(|key| (*key, last(key))).collect();
+        self.0.handle(io.now, Input::Own(LmaInput::LastSent(last)));
     }
 }
 
@@ -203,23 +191,16 @@ impl Engine for Anchor {
                 orders.into_iter().for_each(|order| ear.order(now, order));
             }
         }
-        if self.1.look_at <= now {
-            (self.1.look_at, self.1.looks) = (now + LOOK, true);
-        }
     }
 
     fn deadline(&self) -> Option<Time> {
-        let look = Some(self.1.look_at).filter(|_| self.0.flows().next().is_some());
         let ear = self.2.as_ref().and_then(|hearing| hearing.ear.deadline());
         let reporting = self.2.as_ref().and_then(|hearing| hearing.reporting.as_ref());
         let turn = reporting.map(|(_, at)| *at);
-        self.0.deadline().map(|(at, _)| at).into_iter().chain(look).chain(ear).chain(turn).min()
+        self.0.deadline().map(|(at, _)| at).into_iter().chain(ear).chain(turn).min()
     }
 
     fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<LmaWish, Report, LmaRecord>> {
-        if core::mem::take(&mut self.1.looks) {
-            self.end_idle(io);
-        }
         while let Some(heard) = self.2.as_mut().and_then(|hearing| hearing.ear.poll(io)) {
             match heard {
                 Heard::Send(datagram) => return Some(Output::Send(datagram, None)),

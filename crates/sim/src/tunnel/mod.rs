@@ -7,6 +7,10 @@
 //!
 //! The ends contain neither a queue nor links, so that a network of nodes and a large population of hosts can use
 //! the same code.
+//!
+//! Signalling is a stand-in for QUIC, with its timeouts: quinn takes times and keys from the system, so no run would
+//! repeat another. The packet path is a model, since programs in the kernel cannot run on virtual time. An impossible
+//! order is kept as `Wrong`, and tests look for it after every event.
 
 mod agents;
 mod bytes;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use segue_ip::{FlowKey, Input, Traffic};
+use segue_ip::{FlowKey, Traffic};
 use segue_linux::clock::monotonic;
+use segue_node::NodeInput;
 use segue_pmip::{LinkLayer, Lma, LmaInput, NodeId, PeerAddress, Presence, Refusal, SessionState};
 
 use super::super::decision::{Decisions, FlowRate, Order, Told};
@@ -14,7 +15,7 @@ use crate::run::Role;
 impl Daemon {
     /// The event for a flow; `asked` requests a decision.
     fn told_of(&self, key: &FlowKey, asked: bool) -> Option<Told> {
-        let lma = &self.core.end.sockets.machine.machine;
+        let lma = self.core.end.sockets.machine.machine();
         let flow = lma.flow(key)?;
         let bid = lma.session(flow.session)?.bid;
         let (mn_id, dscp, why) = (flow.node.to_string(), flow.dscp, flow.why.name());
@@ -34,7 +35,7 @@ impl Daemon {
         if !self.decisions.as_ref().is_some_and(Decisions::heard) {
             return;
         }
-        let lma = &self.core.end.sockets.machine.machine;
+        let lma = self.core.end.sockets.machine.machine();
         let Some(flow) = lma.flow(key) else { return };
         let Some(bid) = lma.session(flow.session).map(|session| session.bid) else { return };
         let (mn_id, carried) = (flow.node.to_string(), self.carried(key));
@@ -56,7 +57,7 @@ impl Daemon {
         let Some(decisions) = self.decisions.as_mut().filter(|decisions| decisions.heard()) else {
             return;
         };
-        let lma = &self.core.end.sockets.machine.machine;
+        let lma = self.core.end.sockets.machine.machine();
         let gateways: BTreeSet<PeerAddress> = lma.tunnels().map(|(_, gateway)| gateway).collect();
         for gateway in gateways {
             let Some(quality) = lma.measured(gateway).map(QualityStatus::of) else { continue };
@@ -69,7 +70,7 @@ impl Daemon {
         let Some(decisions) = self.decisions.as_mut().filter(|decisions| decisions.heard()) else {
             return;
         };
-        let lma = &self.core.end.sockets.machine.machine;
+        let lma = self.core.end.sockets.machine.machine();
         let own = lma.sessions().find(|(.., session)| session.link_layer == *link_layer);
         if let Some(told) = own.and_then(|(.., session)| told_link(session)) {
             decisions.tell(&told);
@@ -87,7 +88,7 @@ impl Daemon {
 
     /// The state that a new connection receives: all bindings, links and flows.
     pub(super) fn present(&self) -> Vec<Told> {
-        let lma = &self.core.end.sockets.machine.machine;
+        let lma = self.core.end.sockets.machine.machine();
         let there = lma.sessions().filter(|(.., session)| session.state == SessionState::Active);
         let bindings = there.map(|(_, gateway, _, session)| told_binding(gateway, session));
         let flows = lma.flows().filter_map(|(key, _)| self.told_of(key, false));
@@ -101,7 +102,7 @@ impl Daemon {
         let (mn_id, llid) = (node.to_string(), of.to_string());
         decisions.tell(&match now {
             Presence::There => {
-                let mut own = self.core.end.sockets.machine.machine.sessions_of(node);
+                let mut own = self.core.end.sockets.machine.machine().sessions_of(node);
                 let found = own.find(|(.., session)| session.link_layer == *of);
                 let Some((_, gateway, _, session)) = found else { return };
                 told_binding(gateway, session)
@@ -121,18 +122,18 @@ impl Daemon {
                 let Some(decisions) = &mut self.decisions else { return Ok(()) };
                 decisions.decides(number, matches!(order, Order::Decide {}));
                 let anybody = decisions.anybody();
-                return self.feed(Input::Own(LmaInput::Deciding(anybody)));
+                return self.feed(NodeInput::Own(LmaInput::Deciding(anybody)));
             }
             Order::Place { flow, bid } | Order::Move { flow, bid } => (flow, Some(bid)),
             Order::Default { flow } => (flow, None),
         };
         let key = flow.into();
         let before = self.refused(Refusal::NoBinding);
-        self.feed(Input::Own(LmaInput::Place { key, bid }))?;
+        self.feed(NodeInput::Own(LmaInput::Place { key, bid }))?;
         if self.refused(Refusal::NoBinding) > before
             && let Some(decisions) = &mut self.decisions
         {
-            let lma = &self.core.end.sockets.machine.machine;
+            let lma = self.core.end.sockets.machine.machine();
             let why = format!("{key}: {}", why_not(lma, &key, bid));
             decisions.tell_one(number, Told::Refused { why });
         }

@@ -187,14 +187,15 @@ impl Table for LmaTable {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let (name, seed) = (self.name.get_ref(), seed(builder));
         let Planned { node, config, leases, .. } = builder.kept::<Domain>().anchors[name].clone();
-        let mut role = LmaRole::new(config);
+        let mut config = config;
         if let Some(written) = &self.flow_idle {
             let Duration(idle) = *written.get_ref();
             if idle < Span::from_secs(1) {
                 return Err(Mistake::of(written, "must be 1s or longer"));
             }
-            role.flow_idle = idle;
+            config.flow_idle = idle;
         }
+        let mut role = LmaRole::new(config);
         if !self.functions.is_empty() {
             role.ear = Some(mih::ear(builder, (name, node), &self.functions, &[])?);
         }

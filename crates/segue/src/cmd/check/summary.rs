@@ -272,7 +272,7 @@ pub(super) fn lma(file: &LmaFile, settings: &Lma) -> Vec<Row> {
         row("steering", steering, file.steering == SteeringKeys::default()),
         row("every_flow", machine.always_ask, file.every_flow.is_none()),
         row("flow_label", settings.relay.labels, file.flow_label.is_none()),
-        row("flow_idle", settings.flow_idle, file.flow_idle.is_none()),
+        row("flow_idle", settings.machine.flow_idle, file.flow_idle.is_none()),
         row("max_flows", machine.max_flows, file.max_flows.is_none()),
         row("decisions", decisions.unwrap_or("nobody".into()), file.decisions.is_none()),
         row("mih", heard(settings.mih.as_ref()), file.mih.is_none()),
