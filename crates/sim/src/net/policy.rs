@@ -42,6 +42,9 @@ impl Policy {
     /// itself, `None` for packets out of a tunnel.
     #[must_use]
     pub fn look_up(&self, main: &Routes, by: Option<&str>, packet: &Packet) -> Option<Hop> {
+        if self.rules.is_empty() {
+            return main.look_up(packet);
+        }
         let mut from = 0;
         let mut is_main_due = true;
         for rule in &self.rules {
