@@ -31,13 +31,12 @@ impl Packets {
     /// Stores a packet that a channel carries.
     #[inline]
     pub(super) fn put_over(&mut self, packet: Packet, over: Option<(ChannelId, Time)>) -> u32 {
-        let flying = Some(InFlight { packet, over });
-        if let Some(number) = self.free.pop() {
-            self.all[number as usize] = flying;
-            return number;
-        }
-        self.all.push(flying);
-        self.all.len() as u32 - 1
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.all.push(None);
+            self.all.len() as u32 - 1
+        });
+        self.all[number as usize] = Some(InFlight { packet, over });
+        number
     }
 
     #[inline]

@@ -16,7 +16,7 @@ use super::segment::{Sack, Segment};
 use super::sender::{Input, Sender};
 use super::stream::Stream;
 use segue_sim::agent::{Agent, Io};
-use segue_sim::packet::{Packet, TCP};
+use segue_sim::packet::{Packet, Payload, TCP};
 use segue_sim::results::Results;
 
 /// Suffix of a sender's name for its congestion window in time series.
@@ -43,19 +43,21 @@ impl Endpoint {
 
     /// A packet with this segment, in the memory of an earlier one if there is any.
     fn packet(&self, now: Time, bytes: u32, segment: Segment, spare: &mut Spare) -> Packet {
-        let payload = match spare.take() {
-            Some(mut payload) => {
-                *payload = segment;
-                payload
-            }
-            None => Box::new(segment),
+        let mut packet = match spare.take() {
+            Some(payload) => Packet::boxed(TCP, self.local, self.remote, bytes, payload),
+            None => Packet::new(TCP, self.local, self.remote, bytes, Segment::default()),
         };
-        Packet { sent: now, ..Packet::boxed(TCP, self.local, self.remote, bytes, payload) }
+        match packet.value_mut() {
+            Some(place) => *place = segment,
+            None => packet.payload = Box::new(segment),
+        }
+        packet.sent = now;
+        packet
     }
 }
 
 /// Memory of a segment that has been handled, for the next one.
-type Spare = Option<Box<Segment>>;
+type Spare = Option<Box<dyn Payload>>;
 
 /// A transmitted segment, for a trace of the window. Window, threshold and number are in segments.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,7 +140,7 @@ impl Source {
 
     /// Keeps the memory of a packet that has been handled for the next one to send.
     pub fn reuse(&mut self, packet: Packet) {
-        self.spare = packet.into_value().ok();
+        self.spare = Some(packet.payload);
     }
 
     /// Handles an expired deadline.
@@ -236,7 +238,7 @@ impl Sink {
 
     /// Keeps the memory of a packet that has been handled for the next one to send.
     pub fn reuse(&mut self, packet: Packet) {
-        self.spare = packet.into_value().ok();
+        self.spare = Some(packet.payload);
     }
 
     /// Handles an expired deadline.
