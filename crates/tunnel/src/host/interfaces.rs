@@ -151,7 +151,7 @@ impl Host {
             helped: None,
             down_at: None,
         };
-        self.paths.insert(number, Box::new(path));
+        self.paths.insert(number, path);
         self.offer(number);
     }
 

@@ -25,10 +25,10 @@ mod questions;
 mod sizes;
 mod source;
 mod sources;
+mod table;
 mod translation;
 mod watch;
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -48,6 +48,7 @@ use flows::{Moved, Waiting};
 pub use path::Path;
 pub use sizes::LEAST_INNER;
 pub use source::SourceChoice;
+use table::Paths;
 pub use watch::Filter;
 
 use crate::maps::SmallMap;
@@ -79,7 +80,7 @@ pub struct Host {
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
     /// Paths by number.
-    paths: SmallMap<u8, Box<Path>>,
+    paths: Paths,
     /// The number of each interface seen. An interface that returns gets its number back, so the operator's orders and
     /// the steering's memory still apply.
     numbers: BTreeMap<String, u8>,
@@ -134,7 +135,7 @@ impl Host {
             leave_at: None,
             anchor: None,
             inner: Vec::new(),
-            paths: SmallMap::new(),
+            paths: Paths::new(),
             numbers: BTreeMap::new(),
             switched: BTreeMap::new(),
             flows: BTreeMap::new(),
@@ -180,17 +181,16 @@ impl Host {
 
     /// The paths by number.
     pub fn paths(&self) -> impl Iterator<Item = (u8, &Path)> {
-        self.paths.iter().map(|(number, path)| (*number, &**path))
+        self.paths.iter().map(|(number, path)| (*number, path))
     }
 
     /// The paths with a timer due at `now`, which need a reading first. If there is one, includes the paths whose
     /// timers sleep while requests ride, because the caller is awake anyway.
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
-        let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
-        let awake = || self.paths.values().any(|path| due(path));
-        let asked = |path: &Path| due(path) || path.is_carried() && awake();
-        self.paths.iter().filter(|(_, path)| asked(path)).map(|(n, _)| u32::from(*n)).collect()
+        let due = self.paths.due(now);
+        let asked = |n: u8, path: &Path| due & 1 << n != 0 || due != 0 && path.is_carried();
+        self.paths.iter().filter(|(n, path)| asked(**n, path)).map(|(n, _)| u32::from(*n)).collect()
     }
 
     /// The paths whose timers sleep while requests ride. A driver that wakes up for other reasons should supply their
@@ -496,7 +496,7 @@ impl Host {
             HostInput::SignalDown => self.on_signal_down(now),
             HostInput::Signal(message) => self.on_message(now, message),
             HostInput::Probe(probe) => self.on_probe(now, &probe),
-            HostInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
+            HostInput::Reading(slot, reading) => self.on_reading(now, slot, *reading),
             HostInput::Carried(slot, carried) => self.on_carried(now, slot, carried),
             HostInput::Sized(slot, token) => self.on_sized(now, slot, token),
             HostInput::Counted(round, counts) => self.on_counted(now, round, &counts),
@@ -562,7 +562,7 @@ impl Machine for Host {
             _ => None,
         };
         let steering = self.steering.deadline().map(|at| (at, "a better path has held"));
-        let path = self.paths.values().fold(None, |first, path| earlier(first, path.deadline()));
+        let path = self.paths.deadline();
         let leave = self.leave_at.map(|at| (at, "the connection is left"));
         let path = earlier(path, self.filters_deadline());
         earlier(path, earlier(leave, earlier(signal, steering)))
