@@ -67,7 +67,7 @@ const DAEMON: Daemon = Daemon {
     ..PLAIN
 };
 
-/// What a unit needs for the key `realtime`.
+/// Lines of a unit that allow the key `realtime`.
 const REALTIME: &str = "\
 # Lets the daemon run before ordinary threads (realtime) without a further capability.
 LimitRTPRIO=10
@@ -102,7 +102,7 @@ impl Checks for OfHost {
         all.push(match (refused, &enrolment) {
             (Some(trouble), _) => todo("enrolment", &*trouble.why),
             (None, Ok(seen)) => system::credentials(seen),
-            (None, Err(finding)) if running.is_some() => ok("enrolment", finding.running()),
+            (None, Err(_)) if running.is_some() => ok("enrolment", "the running daemon has it"),
             (None, Err(finding)) => finding.told(),
         });
         let (mut anchor, unresolved) = network::resolve(&named, interfaces, settings)?;
