@@ -114,7 +114,6 @@ soak:
 ## PREFIX as usual; BINARY names an already built program. Existing files in /etc/segue stay unchanged.
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
-ROLES := anchor host pmip-lma pmip-mag mih-function mih-link-sap
 RELEASE := $(TARGET)/release/segue
 BINARY ?= $(RELEASE)
 bindir = $(DESTDIR)$(PREFIX)/bin
@@ -132,34 +131,32 @@ $(RELEASE):
 
 .PHONY: $(RELEASE)
 install: $(filter $(RELEASE),$(BINARY))
+	install -Dm755 $(BINARY) $(bindir)/segue
+	install -d $(docdir) $(mandir) $(unitdir)
+	install -d -m750 $(confdir)
 	made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && $(BINARY) generate "$$made" && \
-	sed -i 's|/usr/share/doc|$(PREFIX)/share/doc|' "$$made"/man1/* && \
-	install -d $(mandir) && install -m644 "$$made"/man1/* $(mandir) && \
+	sed -i 's|/usr/share/doc|$(PREFIX)/share/doc|' "$$made"/man1/* && install -m644 "$$made"/man1/* $(mandir) && \
 	install -Dm644 "$$made"/bash/segue.bash $(bashdir)/segue && \
 	install -Dm644 "$$made"/zsh/_segue $(zshdir)/_segue && \
-	install -Dm644 "$$made"/fish/segue.fish $(fishdir)/segue.fish
-	install -Dm755 $(BINARY) $(bindir)/segue
-	install -d $(unitdir)
-	for role in $(ROLES); do \
-		sed 's|@PREFIX@|$(PREFIX)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' packaging/segue-$$role.service \
-			>$(unitdir)/segue-$$role.service && chmod 644 $(unitdir)/segue-$$role.service || exit 1; \
+	install -Dm644 "$$made"/fish/segue.fish $(fishdir)/segue.fish && \
+	sed -i 's|@PREFIX@|$(PREFIX)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' "$$made"/systemd/* && \
+	install -m644 "$$made"/systemd/* $(unitdir) && \
+	for unit in "$$made"/systemd/*; do \
+		role=$$(basename $$unit .service) && role=$${role#segue-} && { [ -e $(confdir)/$$role.toml ] || \
+		{ sed -f packaging/configuration.sed examples/$$role.toml >$(confdir)/$$role.toml && \
+		chmod 640 $(confdir)/$$role.toml; }; } || exit 1; \
 	done
-	install -d $(docdir)
 	cp -R README.md LICENSE docs examples monitoring $(docdir)
 	rm $(docdir)/docs/progress.md
 	find $(docdir) -name '*.md' -exec sed -i -f packaging/documentation.sed {} +
 	chmod -R u=rwX,go=rX $(docdir)
-	install -d -m750 $(confdir)
-	for role in $(ROLES); do \
-		[ -e $(confdir)/$$role.toml ] || { sed -f packaging/configuration.sed examples/$$role.toml \
-			>$(confdir)/$$role.toml && chmod 640 $(confdir)/$$role.toml; } || exit 1; \
-	done
 	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 
 ## Removes what `make install` put there, but neither /etc/segue nor the state in /var/lib/segue.
 uninstall:
 	rm -rf $(docdir)
-	rm -f $(bindir)/segue $(ROLES:%=$(unitdir)/segue-%.service) \
+	grep -ls '^Documentation=man:segue-' $(unitdir)/segue-*.service | xargs -r rm
+	rm -f $(bindir)/segue \
 		$(mandir)/segue.1 $(mandir)/segue-*.1 $(bashdir)/segue $(zshdir)/_segue $(fishdir)/segue.fish
 	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 

@@ -1,10 +1,6 @@
-# Turns an example into a first configuration: examples become comments, except the keys that each installation needs.
-/^\[\[access\]\]/,/^$/b
-/^\[\[link\]\]/,/^$/b
+# Turns an example into a first configuration: examples become comments, except those that a comment calls required.
+/^# .*Required/,/^$/b
 /^\[\(keepalive\|steering\)\]$/b
-/^\(anchor\|pool\|gateways\) = /b
-/^address = "2001:db8:a::1"$/b
 s/^enabled = false/#enabled = true/
 /^[^#]/s/^/# /
 s/^#nat = false/nat = true/
-s/^# join_file/join_file/

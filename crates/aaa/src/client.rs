@@ -3,7 +3,9 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
+use segue_clock::planted::fault;
 use segue_clock::{DayClock, Deadline, Machine, Time, Timers, earlier};
 use segue_ip::{Input, Output};
 use segue_wire::radius::Code;
@@ -73,6 +75,9 @@ pub struct Aaa<K> {
     /// Stop records that no server acknowledged.
     untold: u64,
     greeted: bool,
+    /// No server has acknowledged the Accounting-On yet. Records wait until one has, or all are silent: the server ends
+    /// the sessions that it knows when an Accounting-On arrives, even a late one.
+    greeting: bool,
     out: VecDeque<AaaOutput<K>>,
 }
 
@@ -93,6 +98,7 @@ impl<K: Ord + Clone> Aaa<K> {
             too_many: 0,
             untold: 0,
             greeted: false,
+            greeting: false,
             out: VecDeque::new(),
             config,
         }
@@ -207,6 +213,9 @@ impl<K: Ord + Clone> Aaa<K> {
                     AaaReport::Refused { user, server }
                 };
                 self.out.push_back(Output::Report(report));
+                if fault(52) && self.current.contains_key(&key) {
+                    return;
+                }
                 self.hold(now, &key, true);
                 self.answer(key, Verdict::Refused);
             }
@@ -217,6 +226,7 @@ impl<K: Ord + Clone> Aaa<K> {
     fn unanswered(&mut self, now: Time, key: K) {
         if let Some(number) = self.current.get(&key)
             && self.sessions.get(number).is_some_and(|session| session.began.is_some())
+            && !fault(55)
         {
             self.timers.set((*number, Due::Again), now + self.config.hold_off);
             return;
@@ -280,6 +290,9 @@ impl<K: Ord + Clone> Aaa<K> {
             self.exchanges.cancel(now, number);
         }
         let Some(number) = self.current.remove(key) else { return };
+        if fault(54) {
+            self.sessions.remove(&number);
+        }
         for due in [Due::Over, Due::Again, Due::Interim] {
             self.timers.cancel(&(number, due));
         }
@@ -325,6 +338,9 @@ impl<K: Ord + Clone> Aaa<K> {
             if session.ended.is_some() {
                 self.sessions.remove(&number);
             }
+            return;
+        }
+        if self.greeting {
             return;
         }
         if session.is_done() {
@@ -384,6 +400,7 @@ impl<K: Ord + Clone> Aaa<K> {
                 let key = session.key.clone();
                 self.answer(key, Verdict::Refused);
             }
+            Due::Over | Due::Again if fault(51) => {}
             Due::Over | Due::Again => {
                 let (key, subject) = (session.key.clone(), session.subject.clone());
                 self.ask(now, key, subject);
@@ -397,7 +414,11 @@ impl<K: Ord + Clone> Aaa<K> {
             match tag {
                 Purpose::Ask(key) => self.asked(now, key, answer),
                 Purpose::Account(number) => self.accounted(now, number, answer.is_some()),
-                Purpose::On => {}
+                Purpose::On => {
+                    self.greeting = false;
+                    let waiting: Vec<u64> = self.sessions.keys().copied().collect();
+                    waiting.into_iter().for_each(|number| self.account(now, number));
+                }
             }
         }
         self.out
@@ -407,14 +428,16 @@ impl<K: Ord + Clone> Aaa<K> {
 
     /// Sends Accounting-On before anything else: sessions reported before the restart have ended.
     fn greet(&mut self, now: Time) {
-        if core::mem::replace(&mut self.greeted, true) || self.config.accounting.is_empty() {
+        let is_silent = self.config.accounting.is_empty() || fault(56);
+        if core::mem::replace(&mut self.greeted, true) || is_silent {
             return;
         }
         let name = format!("{:016x}", self.exchanges.random());
         let at = self.config.clock.at(now);
         let attributes = request::accounting_on(&self.config, &name, at);
         let (service, password, tag) = (Service::Accounting, None, Purpose::On);
-        self.exchanges.start(now, Question { service, attributes, password, tag });
+        let question = Question { service, attributes, password, tag };
+        self.greeting = self.exchanges.start(now, question).is_some() && !fault(53);
     }
 }
 

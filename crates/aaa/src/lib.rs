@@ -11,8 +11,8 @@
 //! [`Aaa`] is the machine; the driver chooses a key for each host's interface. `exchanges.rs` handles requests and
 //! replies, `client.rs` the sessions of accepted hosts.
 //!
-//! Beside a gateway's or an anchor's machine the driver combines both into one machine: a wish to identify or authorize
-//! a host goes to the client, and its verdict returns as an input.
+//! `segue-node` combines it with the machine of a gateway or an anchor: a wish to identify or authorize a host goes to
+//! the client, and its verdict returns as an input.
 
 #![no_std]
 #![forbid(unsafe_code)]

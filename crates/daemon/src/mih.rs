@@ -2,7 +2,6 @@
 //! `segue-mih`; a link service access point also has links, and sources of events about them ([`source`]).
 
 pub mod command;
-pub mod listener;
 pub mod source;
 
 use std::collections::BTreeMap;

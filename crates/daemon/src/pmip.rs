@@ -7,7 +7,6 @@ pub mod leading;
 pub mod lma;
 pub mod macs;
 pub mod mag;
-pub mod quality;
 pub(crate) mod records;
 mod strays;
 pub mod uplink;
@@ -21,11 +20,16 @@ use anyhow::bail;
 use segue_clock::{DayClock, UnixTime};
 use segue_ip::Prefix;
 use segue_linux::clock::{monotonic, realtime, realtime_ns};
+use segue_linux::raw::RawSocket;
+use segue_mih::MihfConfig;
+use segue_node::{Decided, MIH_PORT, Node, RADIUS_PORT};
 use segue_pmip::{DATA_PORT, NodeId, Refused, Report, SIGNALLING_PORT};
 use segue_store::{Embedded, Store, StoreExt};
 use serde::{Deserialize, Serialize};
 
 use crate::control::News;
+use crate::mih::frame_length;
+use crate::settings::Radius;
 use crate::sockets::{Arrivals, Sockets};
 
 /// Table of restart counters: the last one of each role.
@@ -161,29 +165,49 @@ impl News<About> for Report {
 /// UDP ports over IPv4: for messages, and for hosts' packets (RFC 5844).
 const PORTS: [u16; 2] = [SIGNALLING_PORT, DATA_PORT];
 
-/// Opens sockets for the machine's IPv4 addresses.
-fn over_v4<M>(
-    sockets: &mut Sockets<M>,
-    arrivals: &mut Arrivals,
-    own: impl Iterator<Item = IpAddr>,
-) -> anyhow::Result<()> {
-    for address in own.filter(IpAddr::is_ipv4) {
-        for port in PORTS {
-            sockets.bind(arrivals, SocketAddr::new(address, port))?;
-        }
-    }
-    Ok(())
+/// The protocols that a role uses beside its own.
+struct Uses<'a> {
+    radius: Option<&'a Radius>,
+    mih: Option<&'a MihfConfig>,
 }
 
-/// Sets the known peers: these addresses and the RADIUS servers. All other senders share the quota of one peer.
-fn know(
-    arrivals: &mut Arrivals,
-    peers: impl Iterator<Item = Prefix>,
-    radius: Option<&crate::settings::Radius>,
-) {
-    let servers = radius.into_iter().flat_map(|radius| &radius.servers);
-    let servers = servers.map(|server| Prefix::host(server.address));
-    arrivals.know(peers.chain(servers).collect());
+impl Uses<'_> {
+    /// Opens the sockets of a role: for the Mobility Header, for its IPv4 addresses, and for these protocols.
+    fn open<R: Decided>(
+        &self,
+        node: Node<R>,
+        own: impl Iterator<Item = IpAddr>,
+    ) -> anyhow::Result<(Sockets<Node<R>>, Arrivals)> {
+        let ports = self.radius.map(|_| RADIUS_PORT).into_iter();
+        let ports: Vec<u16> = ports.chain(self.mih.map(|_| MIH_PORT)).collect();
+        let (mut sockets, mut arrivals) = Sockets::open(node, &ports)?;
+        sockets.ignore_hosts();
+        sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
+        if self.mih.is_some() {
+            sockets.stream(&mut arrivals, None, frame_length, Arc::new(|_| false))?;
+        }
+        for address in own.filter(IpAddr::is_ipv4) {
+            for port in PORTS {
+                sockets.bind(&mut arrivals, SocketAddr::new(address, port))?;
+            }
+        }
+        Ok((sockets, arrivals))
+    }
+
+    /// The known peers: these addresses, the RADIUS servers and the functions. All other senders share the quota of one
+    /// peer.
+    fn known(&self, peers: impl Iterator<Item = Prefix>) -> Vec<Prefix> {
+        let servers = self.radius.into_iter().flat_map(|radius| &radius.servers);
+        let servers = servers.map(|server| Prefix::host(server.address));
+        let functions = self.mih.into_iter().flat_map(|config| &config.functions);
+        let functions = functions.map(|function| Prefix::host(function.address));
+        peers.chain(servers).chain(functions).collect()
+    }
+}
+
+/// The function of a role, at a port that the system chooses.
+fn function(config: MihfConfig) -> MihfConfig {
+    MihfConfig { port: MIH_PORT, seed: realtime_ns(), ..config }
 }
 
 /// Relates the monotonic clock to the time of day.
@@ -220,13 +244,6 @@ fn stored(store: &dyn Store, table: &'static str) -> anyhow::Result<Vec<(String,
 /// Refused messages by reason: the standard's names for statuses, and the daemon's names for the rest.
 fn refused(all: &Refused) -> BTreeMap<String, u64> {
     all.iter().map(|(why, count)| (why.name().to_owned(), *count)).collect()
-}
-
-/// Adds counts to `all`.
-fn add(all: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
-    for (why, count) in more {
-        *all.entry(why).or_default() += count;
-    }
 }
 
 /// Whole seconds until then; zero if the time has passed.

@@ -10,66 +10,31 @@
 //! (`former`). A restart restores everything that existed before (`restored`). At the end, anchor and gateways
 //! agree on where each interface is, and on its prefixes, which are the ones it had before (`agree`).
 
-mod orders;
-mod reach;
+mod config;
+mod domain;
+mod picture;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv6Addr};
 
-use segue_clock::{DayClock, Rng, Span, Time, UnixTime};
-use segue_ip::{FlowKey, Prefix};
-use segue_keepalive::Config as Keepalive;
-use segue_mobility::Pool;
-use segue_netem::LinkSpec;
-use segue_pmip::{
-    Access, Allowed, AttachBy, DATA_PORT, DECISION, Encapsulation, Identities, Identity, Lifetimes,
-    LinkLayer, Lma, LmaConfig, LmaWish, MOBILITY, Mag, MagConfig, MagInput, NodeId, PeerAddress,
-    SIGNALLING_PORT, Schedule as Placing, SessionState,
-};
-use segue_sim::net::Hop;
-use segue_sim::packet::UDP;
-use segue_sim::pmip::{LmaRole, MagRole};
-use segue_sim::role::Order as At;
-use segue_sim::{AgentId, RoleAgent};
-use segue_wire::mobility::Profile;
-use segue_wire::mobility::option::{AccessTechnology, Handoff};
+use segue_clock::{Rng, Time};
 
-use crate::fault::{Entry, HostShape, Node, PathRef, PathShape};
-use crate::stage::{CORE, CORE_V6, Touched, outside};
-use crate::{Protocol, Record, Scene, Schedule, Stage, Staged, Violation, Words, World};
+use self::config::{INTERFACES, NODES};
+use self::domain::Domain;
+use crate::fault::{Entry, HostShape, PathRef, PathShape};
+use crate::{Protocol, Schedule, Staged, Words, World};
 
-/// Number of mobile nodes, and of interfaces per node.
-const NODES: u8 = 4;
-const INTERFACES: u8 = 2;
-/// Registrations are short, so that many are renewed within a run.
-const LIFETIME: Span = Span::from_secs(16);
-/// Time within which a former gateway drops a host if nothing is lost: four times the time it takes to retransmit
-/// the notification.
-const FORMER: Span = Span::from_secs(4);
-/// Time within which an interface that is present shows itself.
-const HEARD: Span = Span::from_secs(2);
-/// Keepalive settings for measuring gateways if flows are placed by quality.
-fn keepalive() -> Keepalive {
-    Keepalive { k: 3, t_ka: Span::from_millis(100), up_after: 3, ..Keepalive::default() }
-}
-/// Time that an anchor has to react to a change.
-const SLACK: Span = Span::from_millis(1);
-/// Ports of the machines: mobility messages over IPv6, and both ports over IPv4.
-const PORTS: [(u8, u16); 3] = [(MOBILITY, 0), (UDP, SIGNALLING_PORT), (UDP, DATA_PORT)];
-/// The gateway's interface to the anchor.
-const UPLINK: u32 = 1;
-/// The gateway's access interface. Data of mobile nodes do not pass there.
-const LINK: u32 = 2;
-
-/// An anchor and its gateways as a protocol. Its orders are: `attach GATEWAY NODE INTERFACE`, where the former
+/// An anchor and its gateways as a protocol, without (`pmip`) or with RADIUS servers (`aaa`). Its orders are: `attach GATEWAY NODE INTERFACE`, where the former
 /// gateway notices the departure; `roam …`, where it does not; `detach GATEWAY NODE INTERFACE`;
 /// `flow GATEWAY NODE PORT`, a flow to the node; and `place GATEWAY NODE PORT`, which orders the flow to the
-/// node's first (even port) or second binding (odd port).
-pub struct Pmip;
+/// node's first (even port) or second binding (odd port). With servers also `refuse`, `accept` and `revoke GATEWAY NODE
+/// 0`, and `connect 0 0 0` and `leave 0 0 0` of a program that decides about flows.
+pub struct Pmip {
+    /// RADIUS servers identify and authorize the hosts.
+    pub servers: bool,
+}
 
 fn order(rng: &mut Rng, gateway: usize) -> String {
     let (node, interface) = (rng.below(NODES.into()), rng.below(INTERFACES.into()));
@@ -82,9 +47,16 @@ fn order(rng: &mut Rng, gateway: usize) -> String {
     }
 }
 
+/// An order to servers, or of an operator to the anchor.
+fn order_about(rng: &mut Rng) -> String {
+    let all = ["refuse", "accept", "accept", "revoke", "revoke", "connect", "connect", "leave"];
+    let verb = all[rng.below(all.len() as u64) as usize];
+    format!("{verb} 0 {} 0", rng.below(NODES.into()))
+}
+
 impl Protocol for Pmip {
     fn name(&self) -> &'static str {
-        "pmip"
+        if self.servers { "aaa" } else { "pmip" }
     }
 
     fn fixed(&self) -> &'static [&'static str] {
@@ -106,7 +78,11 @@ impl Protocol for Pmip {
         let handoff = ["new", "new", "unknown"][rng.below(3) as usize];
         let tunnels = ["ip", "gre"][usize::from(rng.clone().chance(0.5))];
         let settings = [("flows", flows), ("handoff", handoff), ("tunnels", tunnels)];
-        let settings = settings.map(|(name, value)| format!("{name} {value}")).to_vec();
+        let mut settings = settings.map(|(name, value)| format!("{name} {value}")).to_vec();
+        if self.servers {
+            let at = ["gateways", "all"][usize::from(rng.clone().chance(0.6))];
+            settings.push(format!("radius {at}"));
+        }
         (settings, (0..2 + rng.below(3)).map(|_| gateway(rng)).collect())
     }
 
@@ -124,6 +100,10 @@ impl Protocol for Pmip {
             let gateway = rng.below(gateways) as usize;
             schedule.entries.push(Entry::own(at_ms, order(&mut rng, gateway)));
         }
+        for _ in 0..if self.servers { 4 + rng.below(8) } else { 0 } {
+            let at_ms = rng.below(schedule.quiet_ms);
+            schedule.entries.push(Entry::own(at_ms, order_about(&mut rng)));
+        }
     }
 
     fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
@@ -134,16 +114,22 @@ impl Protocol for Pmip {
             }
             "handoff" => words.one_of("the handoff", &[("new", ()), ("unknown", ())]),
             "tunnels" => words.one_of("the tunnels", &[("ip", ()), ("gre", ())]),
+            "radius" => words.one_of("the clients", &[("gateways", ()), ("all", ())]),
             other => {
-                Err(format!("\"{other}\" is none of flows, handoff, tunnels, host, at, quiet"))
+                let known = "flows, handoff, tunnels, radius, host, at, quiet";
+                Err(format!("\"{other}\" is none of {known}"))
             }
         }
     }
 
     fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
         let verb = words.next("the order")?;
-        if !["attach", "roam", "detach", "flow", "place"].contains(&verb) {
-            return Err(format!("\"{verb}\" is none of attach, roam, detach, flow, place"));
+        const KNOWN: [&str; 10] = [
+            "attach", "roam", "detach", "flow", "place", "refuse", "accept", "revoke", "connect",
+            "leave",
+        ];
+        if !KNOWN.contains(&verb) {
+            return Err(format!("\"{verb}\" is none of {}", KNOWN.join(", ")));
         }
         words.host(hosts)?;
         for what in ["the node", "the interface"] {
@@ -162,418 +148,5 @@ impl Protocol for Pmip {
 
     fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
         Box::new(Staged(Domain::new(schedule, start)))
-    }
-}
-
-type Anchor = RoleAgent<LmaRole>;
-type Gateway = RoleAgent<MagRole>;
-
-/// An interface of a mobile node.
-type Place = (u8, u8);
-
-struct Domain {
-    stage: Stage,
-    lma: AgentId,
-    mags: Vec<AgentId>,
-    addresses: Vec<PeerAddress>,
-    /// The gateway at which each interface is.
-    truth: BTreeMap<Place, usize>,
-    /// The prefixes first assigned to each interface.
-    first: BTreeMap<Place, Vec<Prefix>>,
-    /// Flows that await a decision, with the time of the request.
-    asked: Vec<(FlowKey, Time)>,
-    /// Gateways do not know how interfaces come to them (handoff indicator "unknown").
-    unknown: bool,
-    /// State after the last event: the anchor's bindings by number with gateway, prefixes and end; and the
-    /// interfaces that each gateway served, with their ends.
-    bound: BTreeMap<u32, (PeerAddress, Vec<Prefix>, Time)>,
-    serving: Vec<BTreeMap<LinkLayer, Time>>,
-    /// Interfaces that the anchor has at gateways, and when each last left a gateway.
-    had: BTreeSet<(LinkLayer, PeerAddress)>,
-    taken: BTreeMap<(LinkLayer, PeerAddress), Time>,
-    /// State lost in a restart.
-    lost: Option<String>,
-    /// Time by which gateways hear the interfaces that are present again.
-    heard: Time,
-    /// The anchor's last start.
-    began: Time,
-}
-
-fn node(n: u8) -> NodeId {
-    NodeId::nai(&format!("node{n}@test"))
-}
-
-fn station((n, interface): Place) -> LinkLayer {
-    LinkLayer::mac([2, 0, 0, 0, n, interface])
-}
-
-fn every() -> impl Iterator<Item = Place> {
-    (0..NODES).flat_map(|n| (0..INTERFACES).map(move |interface| (n, interface)))
-}
-
-/// Configuration of a gateway with this access that knows all mobile nodes.
-fn mag_config(access: Access, clock: DayClock) -> MagConfig {
-    let known = every().map(|place| {
-        let (anchor, prefixes) = (None, Vec::new());
-        (station(place), Identity { node: node(place.0), anchor, prefixes })
-    });
-    let identities = Some(Identities { known: known.collect(), realm: None });
-    let lifetime = Lifetimes { shortest: LIFETIME, first: LIFETIME, longest: LIFETIME };
-    let anchor = if access.proxy_coa.is_ipv6() { CORE_V6 } else { CORE };
-    let config = MagConfig::new(anchor, Vec::from([access]), clock);
-    MagConfig { identities, lifetime, ..config }
-}
-
-/// A gateway's address as seen by the anchor; IPv4 gateways are behind NATs.
-fn seen_at(gateway: usize, proxy_coa: IpAddr) -> PeerAddress {
-    match proxy_coa {
-        IpAddr::V6(_) => proxy_coa.into(),
-        IpAddr::V4(own) => {
-            let address = outside(PathRef { host: gateway, path: 0 }, 0);
-            PeerAddress { address, behind: Some(own) }
-        }
-    }
-}
-
-/// The anchor's configuration for the settings of a schedule.
-fn lma_config(has: &impl Fn(&str) -> bool, clock: DayClock) -> LmaConfig {
-    let IpAddr::V4(anchor_v4) = CORE else { unreachable!("it is of IPv4") };
-    let network = Prefix::new(Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 0), 60);
-    let pool = Pool::prefixes(network, 64, 0).expect("the network has parts of this length");
-    let everybody = [true, false].map(Prefix::default_of);
-    let allowed = |prefix| Allowed { prefix, profile: Profile::STRICT };
-    LmaConfig {
-        gateways: everybody.map(allowed).to_vec(),
-        address_v4: Some(anchor_v4),
-        flow_mobility: !has("flows off"),
-        schedule: match () {
-            () if has("flows random") => Placing::Random,
-            () if has("flows quality") => Placing::Quality,
-            () => Placing::Static,
-        },
-        keepalive: has("flows quality").then(keepalive),
-        ..LmaConfig::new(CORE_V6, pool, clock)
-    }
-}
-
-impl Domain {
-    fn new(schedule: &Schedule, start: Time) -> Domain {
-        let mut stage = Stage::new(schedule, start);
-        let has = |setting: &str| schedule.settings.iter().any(|line| line == setting);
-        // Set at each start.
-        let clock = DayClock::new(Time::ZERO, UnixTime(0));
-        let lma = Anchor::of(LmaRole::new(lma_config(&has, clock)), stage.network.seed_of(1, 0));
-        let lma = stage.add_agent(Node::Fixed(0), &PORTS, lma);
-        stage.cast::<LmaRole>(Node::Fixed(0), lma);
-        let (mut mags, mut addresses) = (Vec::new(), Vec::new());
-        for gateway in 0..stage.hosts.len() {
-            let at = stage.hosts[gateway].node;
-            let interface = stage.network.node(at).adapters[0].interface.clone();
-            let proxy_coa = interface.addresses[0];
-            let all = Prefix::default_of(proxy_coa.is_ipv6());
-            stage.network.node_mut(at).routes.set(all, Hop::Interface(UPLINK));
-            let link = stage.network.add_interface(at, "access");
-            assert_eq!(link, LINK, "the second interface");
-            let air = stage.network.add_node(format!("air{gateway}"));
-            let there = stage.network.add_interface(air, "air");
-            let ends = ((at, link), (air, there));
-            let (spec, back) = (LinkSpec::default(), LinkSpec::default());
-            stage.network.connect(ends.0, ends.1, spec, back).expect("a link without rate is one");
-            let access = Access {
-                interface: "access".into(),
-                technology: AccessTechnology::WLAN,
-                proxy_coa,
-                handoff: if has("handoff unknown") {
-                    Handoff::UNKNOWN
-                } else {
-                    Handoff::NEW_INTERFACE
-                },
-                by: AttachBy::Driver,
-            };
-            let encapsulation =
-                if has("tunnels gre") { Encapsulation::Gre } else { Encapsulation::Ip };
-            let config = MagConfig { encapsulation, ..mag_config(access, clock) };
-            let agent = MagRole::ordered(config);
-            let agent = Gateway::of(agent, stage.network.seed_of(2, gateway as u32));
-            let agent = stage.add_agent(Node::Host(gateway), &PORTS, agent);
-            stage.cast::<MagRole>(Node::Host(gateway), agent);
-            mags.push(agent);
-            addresses.push(seen_at(gateway, proxy_coa));
-        }
-        stage.network.start();
-        let (truth, first, asked) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        let unknown = has("handoff unknown");
-        let heard = start + HEARD;
-        let (bound, serving, lost) = (BTreeMap::new(), Vec::new(), None);
-        Domain {
-            stage,
-            lma,
-            mags,
-            addresses,
-            truth,
-            first,
-            asked,
-            unknown,
-            bound,
-            serving,
-            had: BTreeSet::new(),
-            taken: BTreeMap::new(),
-            lost,
-            heard,
-            began: start,
-        }
-    }
-
-    fn lma(&self) -> &Lma {
-        &self.stage.agent::<Anchor>(self.lma).engine().0
-    }
-
-    fn mag(&self, gateway: usize) -> &Mag {
-        &self.stage.agent::<Gateway>(self.mags[gateway]).engine().0
-    }
-
-    fn at_mag(&mut self, gateway: usize, input: MagInput) {
-        self.stage.command(self.mags[gateway], |agent: &mut Gateway, io| {
-            agent.obey(io, At::Own(input));
-        });
-    }
-
-    /// The anchor's bindings.
-    fn bindings(&self) -> BTreeMap<u32, (PeerAddress, Vec<Prefix>, Time)> {
-        let all = self.lma().sessions();
-        let bound =
-            all.map(|(number, at, until, session)| (number, (at, session.prefixes.clone(), until)));
-        bound.collect()
-    }
-
-    /// Interfaces that a gateway serves, and until when.
-    fn serves(&self, gateway: usize) -> BTreeMap<LinkLayer, Time> {
-        let all = self.mag(gateway).stations().filter(|(.., at)| at.state.is_served());
-        all.map(|(_, station, at)| (station.clone(), at.until)).collect()
-    }
-
-    /// The prefixes of an interface at a gateway that serves it.
-    fn served(&self, gateway: usize, place: Place) -> Option<&Vec<Prefix>> {
-        let wanted = station(place);
-        let mut all = self.mag(gateway).stations();
-        let found = all.find(|(_, there, at)| **there == wanted && at.state.is_served());
-        found.map(|(_, _, at)| &at.prefixes)
-    }
-
-    fn detach(&mut self, gateway: usize, place: Place) {
-        let (interface, station) = (LINK, station(place));
-        self.at_mag(gateway, MagInput::Detached { interface, station });
-    }
-}
-
-impl Scene for Domain {
-    fn stage(&self) -> &Stage {
-        &self.stage
-    }
-
-    fn stage_mut(&mut self) -> &mut Stage {
-        &mut self.stage
-    }
-
-    fn next(&self) -> Option<Time> {
-        Some(self.heard)
-    }
-
-    /// Gateways hear the interfaces that are present.
-    fn happen(&mut self, now: Time, _record: &mut Record) -> Touched {
-        self.heard = now + HEARD;
-        for (place, gateway) in self.truth.clone() {
-            let (interface, station) = (LINK, station(place));
-            self.at_mag(gateway, MagInput::Attached { interface, station, link_local: None });
-        }
-        Touched::All
-    }
-
-    fn restarted(&mut self, now: Time, node: Node) {
-        // The clock has a resolution of microseconds, so ends may differ by that much.
-        let same = |a: Time, b: Time| a.since(b).max(b.since(a)) <= Span::from_micros(2);
-        let lost = match node {
-            Node::Fixed(_) => {
-                self.began = now;
-                let after = self.bindings();
-                let gone = self.bound.iter().find(|(number, (at, prefixes, until))| {
-                    let is_same = |(there, own, end): &(PeerAddress, Vec<Prefix>, Time)| {
-                        there == at && own == prefixes && same(*end, *until)
-                    };
-                    *until > now + Span::from_millis(1) && !after.get(number).is_some_and(is_same)
-                });
-                gone.map(|gone| format!("binding {gone:?} of {after:?}"))
-            }
-            Node::Host(gateway) => {
-                let after = self.serves(gateway);
-                let before = self.serving.get(gateway).into_iter().flatten();
-                let mut alive = before.filter(|(_, until)| **until > now + Span::from_millis(1));
-                let gone = alive.find(|(station, _)| !after.contains_key(station));
-                gone.map(|gone| format!("{gone:?} at gateway {gateway}"))
-            }
-        };
-        self.lost = lost;
-    }
-
-    fn order(&mut self, now: Time, order: &str) {
-        let mut words = order.split(' ');
-        let verb = words.next().unwrap_or_default();
-        let numbers: Vec<u16> = words.filter_map(|word| word.parse().ok()).collect();
-        let [gateway, n, last] = numbers[..] else { return };
-        let (gateway, place) = (usize::from(gateway), (n as u8, last as u8));
-        let known = n < NODES.into() && last < INTERFACES.into() && gateway < self.mags.len();
-        match verb {
-            "flow" => self.flow(now, n as u8, last),
-            "place" => self.place(n as u8, last),
-            "attach" | "roam" if known => {
-                let before = self.truth.insert(place, gateway);
-                if let Some(before) = before.filter(|before| *before != gateway && verb == "attach")
-                {
-                    self.detach(before, place);
-                }
-                let (interface, station) = (LINK, station(place));
-                self.at_mag(gateway, MagInput::Attached { interface, station, link_local: None });
-            }
-            "detach" if known && self.truth.get(&place) == Some(&gateway) => {
-                self.truth.remove(&place);
-                self.detach(gateway, place);
-            }
-            _ => {}
-        }
-    }
-
-    /// The link layers eventually notice interfaces that have left.
-    fn mend(&mut self, _now: Time) {
-        for gateway in 0..self.mags.len() {
-            for place in
-                every().filter(|place| self.truth.get(place) != Some(&gateway)).collect::<Vec<_>>()
-            {
-                self.detach(gateway, place);
-            }
-        }
-    }
-
-    fn check(&mut self, now: Time, _at: Touched, _record: &mut Record) -> Result<(), Violation> {
-        let lost = self.lost.take();
-        Violation::unless(lost.is_none(), "restored", || lost.unwrap_or_default())?;
-        self.bound = self.bindings();
-        let all = self.lma().sessions();
-        let has = all.map(|(_, at, _, session)| (session.link_layer.clone(), at)).collect();
-        let had = core::mem::replace(&mut self.had, has);
-        self.taken.extend(had.difference(&self.had).cloned().map(|place| (place, now)));
-        self.serving = (0..self.mags.len()).map(|gateway| self.serves(gateway)).collect();
-        for (gateway, stations) in self.serving.iter().enumerate() {
-            let lapsed = stations.iter().find(|(_, until)| **until < now);
-            Violation::unless(lapsed.is_none(), "lapsed", || {
-                format!("{lapsed:?} at gateway {gateway}")
-            })?;
-        }
-        let lma = self.lma();
-        let mut owners: BTreeMap<Prefix, NodeId> = BTreeMap::new();
-        let mut own = |prefix: Prefix, node: &NodeId| {
-            let before = owners.entry(prefix).or_insert_with(|| node.clone());
-            Violation::unless(before == node, "unique", || {
-                format!("{prefix} is {before}'s and {node}'s")
-            })
-        };
-        let tunnels: Vec<PeerAddress> = lma.tunnels().map(|(_, gateway)| gateway).collect();
-        for (number, gateway, _, session) in lma.sessions() {
-            session.prefixes.iter().try_for_each(|prefix| own(*prefix, &session.node))?;
-            Violation::unless(tunnels.contains(&gateway), "tunnel", || {
-                format!("binding {number} at {gateway} has none")
-            })?;
-        }
-        for gateway in 0..self.mags.len() {
-            for (_, _, at) in self.mag(gateway).stations().filter(|(.., at)| at.state.is_served()) {
-                let Some(identity) = &at.identity else { continue };
-                at.prefixes.iter().try_for_each(|prefix| own(*prefix, &identity.node))?;
-            }
-        }
-        self.check_former(now)?;
-        self.check_reached(now)?;
-        self.check_flows()?;
-        for place in every() {
-            if let Some(gateway) = self.truth.get(&place)
-                && !self.first.contains_key(&place)
-                && let Some(prefixes) = self.served(*gateway, place)
-            {
-                let prefixes = prefixes.clone();
-                self.first.insert(place, prefixes);
-            }
-        }
-        let role = self.stage.agent::<Anchor>(self.lma).role();
-        let answered = |key: &FlowKey| {
-            role.wishes().any(|wish| {
-                matches!(wish, LmaWish::Release(done) | LmaWish::Refuse(done) if done == key)
-            })
-        };
-        // A restart forgets pending requests: the packet path asks again.
-        let starts = self.stage.agent::<Anchor>(self.lma).starts();
-        let late = |(key, since): &(FlowKey, Time)| {
-            starts == 0 && now > *since + DECISION && !answered(key)
-        };
-        let late = self.asked.iter().find(|asked| late(asked));
-        Violation::unless(late.is_none(), "answered", || format!("{late:?}"))
-    }
-
-    fn finish(&mut self, _now: Time) -> Result<(), Violation> {
-        for place in every() {
-            let truth = self.truth.get(&place).copied();
-            let own = |session: &segue_pmip::Session| {
-                session.node == node(place.0) && session.link_layer == station(place)
-            };
-            let bound = self
-                .lma()
-                .sessions()
-                .filter(|(.., session)| own(session) && session.state == SessionState::Active);
-            let bound: Vec<_> = bound.map(|(_, at, _, session)| (at, &session.prefixes)).collect();
-            let served = (0..self.mags.len()).filter_map(|n| Some((n, self.served(n, place)?)));
-            let served: Vec<_> = served.collect();
-            let wanted = truth.map(|gateway| (gateway, self.addresses[gateway]));
-            let good = match (wanted, &bound[..], &served[..]) {
-                (None, [], []) => true,
-                (Some((gateway, coa)), [(at, prefixes)], [(n, own)]) => {
-                    (*at, *n) == (coa, gateway) && prefixes == own
-                }
-                _ => false,
-            };
-            Violation::unless(good, "agree", || {
-                format!("{place:?} is at {wanted:?}; bound {bound:?}; served {served:?}")
-            })?;
-            // The anchor's information about the gateway is correct.
-            let told = self.lma().sessions().find(|(.., session)| own(session));
-            let told = told.map_or(&[][..], |(.., session)| session.elsewhere());
-            let here = wanted.and_then(|(gateway, _)| {
-                let mut all = self.mag(gateway).stations();
-                all.find(|(_, there, _)| **there == station(place)).map(|(.., at)| at)
-            });
-            let known = here.is_none_or(|at| {
-                told.iter()
-                    .all(|prefix| at.off_link.contains(prefix) || at.prefixes.contains(prefix))
-            });
-            Violation::unless(known, "agree", || format!("{place:?}: {told:?}, and {here:?}"))?;
-            // A gateway that does not know whether an interface is another one may assign the other's prefix to
-            // it.
-            let first = self.first.get(&place).filter(|_| !self.unknown);
-            if let Some((first, (_, now))) = first.zip(served.first()) {
-                Violation::unless(first == *now, "agree", || {
-                    format!("{place:?} had {first:?} and has {now:?}")
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn describe(&self) -> String {
-        let mut text = String::new();
-        for (number, gateway, until, session) in self.lma().sessions() {
-            text += &format!("binding {number} at {gateway} until {until:?}: {session:?}\n");
-        }
-        for gateway in 0..self.mags.len() {
-            for (_, station, at) in self.mag(gateway).stations() {
-                text += &format!("gateway {gateway}: {station} {at:?}\n");
-            }
-        }
-        text + &format!("where they are: {:?}\n", self.truth)
     }
 }

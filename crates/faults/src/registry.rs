@@ -4,11 +4,12 @@ use crate::Machines;
 
 impl Machines {
     /// All protocols.
-    pub const ALL: [Machines; 5] = [
+    pub const ALL: [Machines; 6] = [
         Machines(&crate::tunnel::Tunnel),
         Machines(&crate::estimators::Keepalive),
         Machines(&crate::echo::Echo),
-        Machines(&crate::pmip::Pmip),
+        Machines(&crate::pmip::Pmip { servers: false }),
+        Machines(&crate::pmip::Pmip { servers: true }),
         Machines(&crate::mih::Mih),
     ];
 

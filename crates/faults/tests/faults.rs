@@ -34,6 +34,11 @@ fn anchor_and_gateways_of_proxy_mobile_ipv6_keep_every_invariant_under_faults() 
 }
 
 #[test]
+fn domains_with_radius_servers_keep_every_invariant_under_faults() {
+    expect_no_failure(of("aaa"), 0, SEEDS);
+}
+
+#[test]
 fn seeds_and_schedules_that_were_kept_find_nothing_any_more() {
     let kept = include_str!("faults/kept.txt");
     let lines = kept.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));

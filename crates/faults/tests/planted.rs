@@ -18,7 +18,7 @@ const SOUND_SEEDS: u64 = 60;
 /// Only one test may plant mistakes at a time.
 static CHOICE: Mutex<()> = Mutex::new(());
 
-const MISTAKES: [(u8, &str, &str); 50] = [
+const MISTAKES: [(u8, &str, &str); 60] = [
     (1, "tunnel", "host: a redirection is not renewed when the path it leads to dies too"),
     (2, "tunnel", "host: a redirection is not ended when its path comes back"),
     (3, "tunnel", "anchor: registers an epoch that is older than the last"),
@@ -77,6 +77,16 @@ const MISTAKES: [(u8, &str, &str); 50] = [
     (48, "mih", "function: an event does not wait for the one before it"),
     (49, "mih", "function: renews the registration of somebody whom it does not know"),
     (50, "pmip", "anchor: an order is not carried out when its interface is back"),
+    (51, "aaa", "client: does not ask again when a session is over"),
+    (52, "aaa", "client: does not pass on that a host in service is refused"),
+    (53, "aaa", "client: records do not wait until the Accounting-On is acknowledged"),
+    (54, "aaa", "client: sends no record of the end of a session"),
+    (55, "aaa", "client: a host in service is not served when no server answers"),
+    (56, "aaa", "client: sends no Accounting-On after a restart"),
+    (57, "aaa", "gateway: a revoked host's packets attach it again at once"),
+    (58, "aaa", "node: its client does not learn that service has ended"),
+    (59, "aaa", "anchor: an answer from before a renewal ends the renewed binding"),
+    (60, "aaa", "gateway: serves on when its servers refuse a host in service"),
 ];
 
 /// PLANTED restricts the test to the mistakes with these numbers (`3,18`).

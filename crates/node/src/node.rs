@@ -1,14 +1,21 @@
-//! A role's machine with its RADIUS client. The client's datagrams are UDP datagrams to and from [`RADIUS_PORT`].
+//! A role's machine with its RADIUS client and its IEEE 802.21 function. The client's datagrams are UDP datagrams to and
+//! from [`RADIUS_PORT`].
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
 
 use segue_aaa::{Aaa, AaaConfig, AaaInput, AaaReport, AaaWish, Verdict, Volume};
+use segue_clock::planted::fault;
 use segue_clock::{Deadline, Machine, Time, earlier};
-use segue_ip::{Input, Output, Prefix};
+use segue_ip::{FlowKey, Input, Output, Prefix};
+use segue_mih::{Mihf, MihfConfig, Report as MihReport};
+use segue_pmip::LinkLayer;
 
-use crate::{RADIUS_PORT, Role};
+use crate::links::{Heard, Links, Listener};
+use crate::programs::{Carried, ProgramInput, Programs};
+use crate::{Decided, Event, Order, RADIUS_PORT};
 
 const UDP: u8 = 17;
 
@@ -24,10 +31,18 @@ pub enum NodeInput<I> {
         /// Its traffic so far.
         volume: Volume,
     },
+    /// About a program that decides about flows, by its number.
+    Program(u64, ProgramInput),
+    /// The answer to a request to read the traffic of flows.
+    Carried(Vec<(FlowKey, Carried)>),
+    /// Which station is at each interface, from a driver whose interfaces have one station each.
+    Present(BTreeMap<u32, LinkLayer>),
+    /// The node stops: its function deregisters.
+    Leave,
 }
 
 /// A request of a node to its driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum NodeWish<W> {
     /// From the role's machine.
     Own(W),
@@ -40,6 +55,13 @@ pub enum NodeWish<W> {
         /// The session ends: nothing reads these prefixes again for it.
         last: bool,
     },
+    /// Send this to a program, or to all. The driver adds the traffic of a flow ([`Event::carried_mut`]).
+    Tell {
+        /// The number of the program.
+        to: Option<u64>,
+        /// What it learns.
+        event: Event,
+    },
 }
 
 /// A report of a node.
@@ -49,6 +71,8 @@ pub enum NodeReport<R> {
     Role(R),
     /// From the RADIUS client.
     Radius(AaaReport),
+    /// From the IEEE 802.21 function.
+    Mih(MihReport),
 }
 
 impl<R: fmt::Display> fmt::Display for NodeReport<R> {
@@ -56,22 +80,33 @@ impl<R: fmt::Display> fmt::Display for NodeReport<R> {
         match self {
             NodeReport::Role(report) => report.fmt(f),
             NodeReport::Radius(report) => report.fmt(f),
+            NodeReport::Mih(report) => report.fmt(f),
         }
     }
 }
 
-/// A role's machine, with a client if RADIUS servers know its hosts.
-pub struct Node<R: Role> {
+/// A role's machine, with a client if RADIUS servers know its hosts, and a function if it uses events of links.
+pub struct Node<R: Decided> {
     machine: R,
     client: Option<Aaa<R::Key>>,
+    listener: Option<Listener<R::Links>>,
+    programs: Programs,
     out: VecDeque<<Node<R> as Machine>::Output>,
 }
 
-impl<R: Role> Node<R> {
+impl<R: Decided> Node<R> {
     /// A node around a machine; `radius` configures the client.
     #[must_use]
     pub fn new(machine: R, radius: Option<AaaConfig>) -> Node<R> {
-        Node { machine, client: radius.map(Aaa::new), out: VecDeque::new() }
+        let client = radius.map(Aaa::new);
+        let programs = Programs::default();
+        Node { machine, client, listener: None, programs, out: VecDeque::new() }
+    }
+
+    /// The same with a function that receives events of links.
+    #[must_use]
+    pub fn listening(self, config: MihfConfig, links: R::Links) -> Node<R> {
+        Node { listener: Some(Listener::new(config, links)), ..self }
     }
 
     /// The role's machine.
@@ -86,10 +121,108 @@ impl<R: Role> Node<R> {
         self.client.as_ref()
     }
 
-    /// Passes requests and verdicts between the machine and the client until neither has any left.
+    /// The function, and what the role knows of its links.
+    pub(crate) fn listener(&self) -> Option<(&Mihf, &R::Links)> {
+        self.listener.as_ref().map(|listener| (&listener.mihf, &listener.links))
+    }
+
+    /// Tells a program, or all.
+    fn tell(&mut self, to: Option<u64>, mut event: Event) {
+        if let Some((key, rate)) = event.carried_mut() {
+            rate.rate_kbps = self.programs.rate(&key);
+        }
+        self.out.push_back(Output::Own(NodeWish::Tell { to, event }));
+    }
+
+    /// Handles what happened to a program.
+    fn on_program(&mut self, now: Time, number: u64, input: ProgramInput) {
+        let order = match input {
+            ProgramInput::Connected => {
+                self.programs.set(now, number, false);
+                let present = self.machine.present(now);
+                return present.into_iter().for_each(|event| self.tell(Some(number), event));
+            }
+            ProgramInput::Gone => {
+                self.programs.remove(number);
+                return self.decide(now);
+            }
+            ProgramInput::Ordered(order) => order,
+        };
+        let (flow, bid) = match order {
+            Order::Decide {} | Order::Observe {} => {
+                self.programs.set(now, number, order == Order::Decide {});
+                return self.decide(now);
+            }
+            Order::Place { flow, bid } | Order::Move { flow, bid } => (flow, Some(bid)),
+            Order::Default { flow } => (flow, None),
+        };
+        let (key, before) = (flow.into(), self.machine.not_placed());
+        if let Some(own) = R::place(key, bid) {
+            self.machine.handle(now, Input::Own(own));
+        }
+        if self.machine.not_placed() > before {
+            let why = format!("{key}: {}", self.machine.why_not(&key, bid));
+            self.tell(Some(number), Event::Refused { why });
+        }
+    }
+
+    /// Tells the machine whether any program decides.
+    fn decide(&mut self, now: Time) {
+        if let Some(own) = R::deciding(self.programs.decide()) {
+            self.machine.handle(now, Input::Own(own));
+        }
+    }
+
+    /// Takes the traffic of flows, and tells programs of those that carried something.
+    fn on_carried(&mut self, now: Time, flows: Vec<(FlowKey, Carried)>) {
+        let hears = self.programs.any();
+        for (key, carried) in flows.iter().filter(|_| hears) {
+            let Some((since, event)) = self.machine.rate(key) else { continue };
+            if self.programs.look(now, *key, since, carried) {
+                self.tell(None, event);
+            }
+        }
+        let flows = flows.into_iter().map(|(key, carried)| (key, carried.last_sent)).collect();
+        if let Some(own) = R::last_sent(flows) {
+            self.machine.handle(now, Input::Own(own));
+        }
+    }
+
+    /// Tells programs the quality of all measured paths.
+    fn tell_quality(&mut self) {
+        if self.programs.any() {
+            self.machine.qualities().into_iter().for_each(|event| self.tell(None, event));
+        }
+    }
+
+    /// Tells programs what follows from a request of the machine.
+    fn on_wish(&mut self, wish: &R::Wish) {
+        if !self.programs.any() {
+            return;
+        }
+        let Some(event) = self.machine.event(wish) else { return };
+        if let Event::FlowEnded { flow } = &event {
+            self.programs.forget(&(*flow).into());
+        }
+        self.tell(None, event);
+    }
+
+    /// Passes events, requests and verdicts between the parts until none has any left.
     fn settle(&mut self, now: Time) {
         let (mut requests, mut verdicts) = (VecDeque::new(), VecDeque::new());
         loop {
+            while let Some(heard) = self.listener.as_mut().and_then(|own| own.poll(now)) {
+                match heard {
+                    Heard::Send(datagram) => self.out.push_back(Output::Send(datagram, None)),
+                    Heard::Report(report) => {
+                        self.out.push_back(Output::Report(NodeReport::Mih(report)));
+                    }
+                    Heard::Own(own) => {
+                        self.machine.handle(now, Input::Own(own));
+                        self.drain_machine(&mut requests);
+                    }
+                }
+            }
             self.drain_machine(&mut requests);
             self.drain_client(&mut verdicts);
             if let (Some(client), Some(request)) = (&mut self.client, requests.pop_front()) {
@@ -104,20 +237,30 @@ impl<R: Role> Node<R> {
 
     fn drain_machine(&mut self, requests: &mut VecDeque<AaaInput<R::Key>>) {
         while let Some(output) = self.machine.poll() {
-            self.out.push_back(match output {
+            let output = match output {
                 Output::Own(wish) => match self.machine.radius_request(wish) {
+                    Ok(AaaInput::Ended { .. }) if fault(58) => continue,
                     Ok(request) => {
                         requests.push_back(request);
                         continue;
                     }
-                    Err(wish) => Output::Own(NodeWish::Own(wish)),
+                    Err(wish) => {
+                        self.on_wish(&wish);
+                        Output::Own(NodeWish::Own(wish))
+                    }
                 },
-                Output::Report(report) => Output::Report(NodeReport::Role(report)),
+                Output::Report(report) => {
+                    if R::changes_quality(&report) {
+                        self.tell_quality();
+                    }
+                    Output::Report(NodeReport::Role(report))
+                }
                 Output::Send(datagram, after) => Output::Send(datagram, after),
                 Output::Forward(part) => Output::Forward(part),
                 Output::Withdraw(part) => Output::Withdraw(part),
                 Output::Persist(record) => Output::Persist(record),
-            });
+            };
+            self.out.push_back(output);
         }
     }
 
@@ -140,12 +283,36 @@ impl<R: Role> Node<R> {
     }
 }
 
-impl<R: Role> Machine for Node<R> {
+impl<R: Decided> Machine for Node<R> {
     type Input = Input<NodeInput<R::Own>, R::Record>;
     type Output = Output<NodeWish<R::Wish>, NodeReport<R::Report>, R::Record>;
 
     fn handle(&mut self, now: Time, input: Self::Input) {
+        if let Some(listener) = &mut self.listener {
+            listener.wake(now);
+            match &input {
+                Input::Interfaces(all) => listener.links.on_interfaces(all),
+                Input::Link(event) => listener.links.on_link(now, event),
+                Input::Datagram(came) if listener.is_for(came) => {
+                    listener.receive(now, came);
+                    return self.settle(now);
+                }
+                _ => {}
+            }
+        }
         match input {
+            Input::Own(NodeInput::Present(present)) => {
+                if let Some(listener) = &mut self.listener {
+                    listener.links.on_present(present);
+                }
+            }
+            Input::Own(NodeInput::Program(number, input)) => self.on_program(now, number, input),
+            Input::Own(NodeInput::Carried(flows)) => self.on_carried(now, flows),
+            Input::Own(NodeInput::Leave) => {
+                if let Some(listener) = &mut self.listener {
+                    listener.leave(now);
+                }
+            }
             Input::Datagram(came) if came.protocol == UDP && came.to.1 == RADIUS_PORT => {
                 if let Some(client) = &mut self.client {
                     client.handle(now, Input::Datagram(came));
@@ -175,6 +342,12 @@ impl<R: Role> Machine for Node<R> {
         if let Some(client) = &mut self.client {
             client.tick(now);
         }
+        if let Some(listener) = &mut self.listener {
+            listener.tick(now);
+        }
+        if self.programs.is_due(now) {
+            self.tell_quality();
+        }
         self.settle(now);
     }
 
@@ -183,6 +356,9 @@ impl<R: Role> Machine for Node<R> {
     }
 
     fn deadline(&self) -> Deadline {
-        earlier(self.machine.deadline(), self.client.as_ref().and_then(Machine::deadline))
+        let client = self.client.as_ref().and_then(Machine::deadline);
+        let listener = self.listener.as_ref().and_then(Listener::deadline);
+        let programs = self.programs.deadline().map(|at| (at, "to tell programs of qualities"));
+        earlier(earlier(self.machine.deadline(), client), earlier(listener, programs))
     }
 }

@@ -3,14 +3,14 @@
 use core::net::{IpAddr, Ipv6Addr};
 
 use segue_aaa::{AaaInput, Cause, Side, Subject, Verdict};
-use segue_clock::UnixTime;
+use segue_clock::{Span, UnixTime};
 use segue_pmip::{
     Authorization, Identity, LinkLayer, Lma, LmaInput, LmaRecord, LmaWish, Mag, MagInput,
     MagRecord, NodeId, Report, Why, Wish,
 };
 use segue_wire::mobility::option::{AccessTechnology, MobileNodeIdentifier};
 
-use crate::Role;
+use crate::{AnchorLinks, GatewayLinks, Node, Role};
 
 impl Role for Mag {
     type Own = MagInput;
@@ -18,6 +18,7 @@ impl Role for Mag {
     type Report = Report;
     type Record = MagRecord;
     type Key = (u32, LinkLayer);
+    type Links = GatewayLinks;
     const SIDE: Side = Side::Gateway;
 
     fn radius_request(&self, wish: Wish) -> Result<AaaInput<Self::Key>, Wish> {
@@ -66,12 +67,28 @@ impl Role for Mag {
     }
 }
 
+impl Node<Mag> {
+    /// True if the IEEE 802.21 function reports that this station is attached at this interface.
+    #[must_use]
+    pub fn is_reported(&self, interface: u32, station: &LinkLayer) -> bool {
+        self.listener().is_some_and(|(mihf, links)| links.has(mihf, interface, station))
+    }
+
+    /// How long after the link of an access came up the function reported a station; `None` if it did not, or took
+    /// more than 5 s.
+    #[must_use]
+    pub fn reported_after(&self, access: &str, station: &LinkLayer) -> Option<Span> {
+        self.listener()?.1.reported_after(access, station)
+    }
+}
+
 impl Role for Lma {
     type Own = LmaInput;
     type Wish = LmaWish;
     type Report = Report;
     type Record = LmaRecord;
     type Key = (NodeId, LinkLayer);
+    type Links = AnchorLinks;
     const SIDE: Side = Side::Anchor;
 
     fn radius_request(&self, wish: LmaWish) -> Result<AaaInput<Self::Key>, LmaWish> {
@@ -101,6 +118,7 @@ impl Role for Lma {
             | LmaWish::Decide(_)
             | LmaWish::Went { .. }
             | LmaWish::Ended(_)
+            | LmaWish::Link { .. }
             | LmaWish::Interface { .. } => Err(wish),
         }
     }

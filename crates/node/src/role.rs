@@ -6,6 +6,8 @@ use segue_aaa::{AaaInput, Side, Verdict};
 use segue_clock::{Machine, UnixTime};
 use segue_ip::{Input, Output};
 
+use crate::Links;
+
 /// A machine whose hosts RADIUS servers may know.
 pub trait Role:
     Machine<
@@ -23,6 +25,8 @@ pub trait Role:
     type Record;
     /// The key of a host's interface.
     type Key: Ord + Clone;
+    /// What it does with events of links.
+    type Links: Links<Own = Self::Own>;
     /// The side on whose behalf servers are asked.
     const SIDE: Side;
 

@@ -38,7 +38,9 @@ pub use io::{
     Authorization, LmaInput, LmaOutput, LmaRecord, LmaWish, Presence, StoredLease, StoredSession,
 };
 pub use state::{Flow, LinkQuality, Placed, Session, SessionState};
-use state::{Host, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting};
+use state::{
+    Host, INSPECTION, Notification, Order, Peer, Revocation, Stage, Unauthorized, Waiting,
+};
 
 /// The state machine of an anchor.
 pub struct Lma {
@@ -302,7 +304,7 @@ impl Lma {
 
     /// Handles everything that is due, apart from inspections of flows.
     fn on_timers(&mut self, now: Time) {
-        self.inspect_at.get_or_insert(now + flows::INSPECTION);
+        self.inspect_at.get_or_insert(now + INSPECTION);
         while let Some((number, ended)) = self.sessions.ended(now) {
             let why = match ended.value.state {
                 SessionState::Active => Why::Expired,

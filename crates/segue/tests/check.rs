@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use segue::cmd::roles;
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -27,9 +28,7 @@ fn written(directory: &Path, name: &str, text: &str) -> String {
 
 #[test]
 fn every_example_is_ok_and_known_for_what_it_is() {
-    let kinds = [
-        ("host.toml", "host"),
-        ("anchor.toml", "anchor"),
+    let others = [
         ("lab.toml", "lab"),
         ("cells.toml", "lab"),
         ("handover.toml", "scenario"),
@@ -39,10 +38,6 @@ fn every_example_is_ok_and_known_for_what_it_is() {
         ("million.toml", "scenario"),
         ("pmip-walk.toml", "scenario"),
         ("pmip-mih.toml", "scenario"),
-        ("pmip-lma.toml", "pmip-lma"),
-        ("pmip-mag.toml", "pmip-mag"),
-        ("mih-function.toml", "mih-function"),
-        ("mih-link-sap.toml", "mih-link-sap"),
         ("pmip/lab.toml", "lab"),
         ("pmip/lma.toml", "pmip-lma"),
         ("pmip/wlan1.toml", "pmip-mag"),
@@ -50,13 +45,16 @@ fn every_example_is_ok_and_known_for_what_it_is() {
         ("pmip/lte1.toml", "pmip-mag"),
         ("pmip/lte2.toml", "pmip-mag"),
     ];
-    for (name, kind) in kinds {
+    let others = others.map(|(name, kind)| (name.to_owned(), kind));
+    let daemons = roles::installed().map(|role| (format!("{}.toml", role.name), role.name));
+    let kinds: Vec<(String, &str)> = daemons.chain(others).collect();
+    for (name, kind) in &kinds {
         let file = root().join("examples").join(name);
         let output = check(&[file.to_str().unwrap(), "--json"]);
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{name}: {said}");
         let told: Value = serde_json::from_str(&said).unwrap();
-        assert_eq!((&told["kind"], &told["ok"]), (&kind.into(), &true.into()), "{name}");
+        assert_eq!((&told["kind"], &told["ok"]), (&(*kind).into(), &true.into()), "{name}");
     }
     let files = ["examples", "examples/pmip"].map(|at| std::fs::read_dir(root().join(at)).unwrap());
     let files = files.into_iter().flatten();

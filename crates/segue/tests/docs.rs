@@ -13,18 +13,21 @@ use tempfile::TempDir;
 /// before it changes anything in the system.
 const NO_SOCKET: &str = "/dev/null/segue.sock";
 
-const ROLES: [&str; 6] = ["host", "anchor", "pmip-lma", "pmip-mag", "mih-function", "mih-link-sap"];
+/// The roles that are installed.
+fn roles() -> impl Iterator<Item = &'static str> {
+    segue::cmd::roles::installed().map(|role| role.name)
+}
 
 #[test]
 fn the_examples_are_taken_as_they_stand() {
-    for role in ROLES {
+    for role in roles() {
         assert_taken(role, &example(role));
     }
 }
 
 #[test]
 fn the_examples_are_taken_with_every_default_written_out() {
-    for role in ROLES {
+    for role in roles() {
         // A gateway's [mih] requires the access whose hosts are reported.
         let text = example(role).replace("\n# [[access]]\n# interface", "\n[[access]]\ninterface");
         let text = text.replace("\n# proxy_coa", "\nproxy_coa").replace("\n# attach", "\nattach");
@@ -43,7 +46,7 @@ fn a_wrong_value_in_an_example_would_be_noticed() {
 
 #[test]
 fn every_key_stands_in_an_example() {
-    for role in ROLES {
+    for role in roles() {
         let text = example(role);
         // Keys that only make sense with another setting are commented with "# ".
         let behind = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
@@ -65,6 +68,20 @@ fn every_key_stands_in_an_example() {
 }
 
 #[test]
+fn doctor_examines_the_example_of_every_role() {
+    for role in roles() {
+        let mut doctor = segue();
+        let file = root().join(format!("examples/{role}.toml"));
+        let output = doctor.args(["doctor", "--json", "-c"]).arg(file).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let findings: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{role}: {error}"));
+        let has = |check: &str| findings.as_array().unwrap().iter().any(|f| f["check"] == check);
+        assert!(has("kernel") && has("leftovers"), "{role}: {findings:#}");
+    }
+}
+
+#[test]
 fn the_tables_of_keys_in_the_documentation_are_those_of_the_program() {
     let directory = TempDir::new().unwrap();
     let mut told = String::new();
@@ -81,7 +98,7 @@ fn the_tables_of_keys_in_the_documentation_are_those_of_the_program() {
     let code = told.split('`').skip(1).step_by(2);
     let separates = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
     let words: BTreeSet<&str> = code.flat_map(|code| code.split(separates)).collect();
-    for kind in ROLES.iter().chain(&["lab", "scenario"]) {
+    for kind in roles().chain(["lab", "scenario"]) {
         let mut keys = Vec::new();
         keys_of(&schema(kind), &mut keys);
         for key in keys {

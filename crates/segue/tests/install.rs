@@ -6,22 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use segue_daemon::config::{
-    AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
-};
-use segue_grammar::{Config, parse};
+use segue::cmd::roles::{self, Role};
 
 const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
-
-/// Daemons with a unit, and the verb that starts each.
-const ROLES: [(&str, &str); 6] = [
-    ("anchor", "anchor"),
-    ("host", "host"),
-    ("pmip-lma", "pmip lma"),
-    ("pmip-mag", "pmip mag"),
-    ("mih-function", "mih function"),
-    ("mih-link-sap", "mih link-sap"),
-];
 
 fn make(target: &str, into: &Path, prefix: &str) -> Output {
     let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../.."].iter().collect();
@@ -89,7 +76,7 @@ fn what_is_installed_is_whole_and_goes_again() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let left: Vec<String> = files(into).into_iter().collect();
     let kept: BTreeSet<String> =
-        ROLES.iter().map(|(role, _)| format!("etc/segue/{role}.toml")).collect();
+        roles::installed().map(|role| format!("etc/segue/{}.toml", role.name)).collect();
     assert_eq!(left, kept.into_iter().collect::<Vec<String>>());
 }
 
@@ -130,7 +117,7 @@ fn completions_are_read(into: &Path) {
 
 /// Checks that every unit starts an installed program with an installed, valid configuration.
 fn units_are_right(into: &Path) {
-    for (role, start) in ROLES {
+    for (role, start) in roles::installed().map(|role| (role.name, role.verb())) {
         let unit = into.join(format!("usr/lib/systemd/system/segue-{role}.service"));
         let text = std::fs::read_to_string(&unit).unwrap();
         let start = format!("ExecStart=/usr/bin/segue {start} -c /etc/segue/{role}.toml");
@@ -140,15 +127,17 @@ fn units_are_right(into: &Path) {
         let check = run(SEGUE, &["check", config.to_str().unwrap(), "--as", role]).unwrap();
         let said = String::from_utf8_lossy(&check.stdout);
         assert!(check.status.success(), "{role}: {said}");
-        let told = |key: &str| said.lines().find(|line| line.trim().starts_with(key)).unwrap();
-        match role {
-            "anchor" => assert!(told("nat ").contains("translated"), "{said}"),
-            "host" => assert!(told("join_file").contains("/etc/segue/join"), "{said}"),
-            "pmip-lma" | "pmip-mag" => assert!(told("radius").contains("nobody"), "{said}"),
-            _ => assert!(told("name").ends_with("(default)"), "{said}"),
+        let row = |key: &str| said.lines().find(|line| line.trim().starts_with(key));
+        for (of, key, value) in [
+            ("anchor", "nat ", "translated"),
+            ("host", "join_file ", "/etc/segue/join"),
+            ("pmip-lma", "radius ", "nobody"),
+            ("pmip-mag", "radius ", "nobody"),
+        ] {
+            assert!(role != of || row(key).unwrap().contains(value), "{said}");
         }
-        if !role.starts_with("mih") {
-            assert!(told("datapath").ends_with("(default)"), "{said}");
+        for key in ["name ", "datapath "] {
+            assert!(row(key).is_none_or(|row| row.ends_with("(default)")), "{said}");
         }
         // Substitute the program's present path for the final one that the unit names.
         let here = into.join(format!("segue-{role}.service"));
@@ -176,19 +165,9 @@ fn the_prefix_is_where_it_was_asked_for() {
 }
 
 /// The settings that a role's configuration puts in force.
-fn in_force(role: &str, text: &str) -> String {
-    fn read<F: Config>(text: &str) -> F {
-        parse(text, "a file").unwrap_or_else(|error| panic!("{error}:\n{text}"))
-    }
-    let in_force = match role {
-        "anchor" => read::<AnchorFile>(text).validate().map(|all| format!("{all:#?}")),
-        "host" => read::<HostFile>(text).validate().map(|all| format!("{all:#?}")),
-        "pmip-lma" => read::<LmaFile>(text).validate().map(|all| format!("{all:#?}")),
-        "pmip-mag" => read::<MagFile>(text).validate().map(|all| format!("{all:#?}")),
-        "mih-function" => read::<MihFunctionFile>(text).validate().map(|all| format!("{all:#?}")),
-        _ => read::<MihLinkSapFile>(text).validate().map(|all| format!("{all:#?}")),
-    };
-    in_force.unwrap_or_else(|error| panic!("{error}:\n{text}"))
+fn in_force(role: &Role, text: &str) -> String {
+    let settings = role.settings(Path::new("a file"), text);
+    settings.map_or_else(|error| panic!("{error:#}:\n{text}"), |all| format!("{all:#?}"))
 }
 
 /// The table name in a header line, which may be commented out.
@@ -228,8 +207,8 @@ fn installed_files_show_true_defaults() {
     let directory = tempfile::tempdir().unwrap();
     installed(directory.path(), "/usr");
     let mut defaults = 0;
-    for (role, _) in ROLES {
-        let file = directory.path().join(format!("etc/segue/{role}.toml"));
+    for role in roles::installed() {
+        let file = directory.path().join(format!("etc/segue/{}.toml", role.name));
         let text = std::fs::read_to_string(file).unwrap();
         let mut table = "";
         for (number, line) in text.lines().enumerate() {
@@ -240,6 +219,7 @@ fn installed_files_show_true_defaults() {
             if is_default {
                 let base = in_force(role, &with(&text, table, usize::MAX));
                 let with_it = in_force(role, &with(&text, table, number));
+                let role = role.name;
                 assert!(with_it == base, "{role}: {line} is not the default:\n{with_it}\n{base}");
                 defaults += 1;
             }
@@ -262,7 +242,7 @@ fn documentation_is_beside_the_program() {
         }
     }
     let pages = directory.path().join("usr/share/man/man1");
-    for (role, _) in ROLES {
+    for role in roles::installed().map(|role| role.name) {
         let page = std::fs::read_to_string(pages.join(format!("segue-{role}.1"))).unwrap();
         let (options, files) = page.split_once(".SH FILES").unwrap();
         let file = format!("/etc/segue/{role}.toml").replace('-', "\\-");
@@ -293,10 +273,10 @@ fn without_a_file_named_a_daemon_reads_that_of_its_role() {
         );
         assert_eq!(with_etc(etc.path(), missing), expected);
     }
-    for (role, verb) in ROLES {
+    for (role, verb) in roles::installed().map(|role| (role.name, role.verb())) {
         let file = etc.path().join(format!("segue/{role}.toml"));
         std::fs::write(file, "no_such_key = 1\n").unwrap();
-        let said = with_etc(etc.path(), verb);
+        let said = with_etc(etc.path(), &verb);
         assert!(said.starts_with(&format!("segue: /etc/segue/{role}.toml:1: ")), "{said}");
     }
 }

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
-use segue_ip::{Form, Forward, Forwarding, LinkEvent};
+use segue_ip::{Form, Forward, Forwarding, LinkEvent, Prefix};
 use segue_wire::DropReason;
 
 use crate::net::{Channel, Node, NodeId, neighbour};
@@ -66,6 +66,8 @@ pub enum Action {
     Address(IpAddr, bool),
     /// Add (true) or remove this part of the node's forwarding.
     Forward(Forward, bool),
+    /// Count the traffic of this prefix through the node's tunnels (true), or no longer.
+    Count(Prefix, bool),
     /// Notify the node's other agents that flows of the node took another path.
     FlowsMoved,
     /// Write a line to the event log.
@@ -138,6 +140,12 @@ impl Io<'_> {
     /// Passes a decapsulated packet to the node.
     pub fn arrive(&mut self, packet: Packet) {
         self.actions.push(Action::Arrive(packet));
+    }
+
+    /// Counts the traffic of a prefix through the node's tunnels, or no longer: see
+    /// [`Relay::counted`](crate::net::Relay::counted).
+    pub fn count(&mut self, prefix: Prefix, present: bool) {
+        self.actions.push(Action::Count(prefix, present));
     }
 
     /// Notifies the node's other agents that some of its flows took another path.

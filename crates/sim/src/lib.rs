@@ -31,6 +31,7 @@ pub mod packet;
 pub mod pmip;
 mod present;
 pub mod queue;
+pub mod radius;
 pub mod results;
 pub mod role;
 pub mod stock;

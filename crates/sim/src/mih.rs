@@ -73,12 +73,53 @@ pub struct Measurement {
     pub values: Vec<(ParameterType, u16)>,
 }
 
-/// A function, the links that it observes, and the addresses of its node by interface. A message without a source
-/// address is sent from the first address that can reach its destination.
+/// A function, and the links that it observes.
 pub struct MihfEngine {
     pure: Pure<Mihf>,
     watch: Watch,
+    sources: Sources,
+}
+
+/// Source addresses for messages over UDP: the addresses of the node by interface. A message without a source address is
+/// sent from the first one that can reach its destination; a function's answer over the interface with its address.
+pub(crate) struct Sources {
+    /// The function's port, if there is one.
+    port: Option<u16>,
     own: Vec<(u32, IpAddr)>,
+}
+
+impl Sources {
+    /// Before the interfaces are known.
+    pub(crate) fn of_port(port: Option<u16>) -> Sources {
+        Sources { port, own: Vec::new() }
+    }
+
+    /// Notes the addresses of interfaces.
+    pub(crate) fn see(&mut self, all: &[Interface]) {
+        let of = |interface: &Interface| {
+            let index = interface.index;
+            interface.addresses.clone().into_iter().map(move |address| (index, address))
+        };
+        self.own = all.iter().flat_map(of).collect();
+    }
+
+    /// Chooses the interface and the source address of a message.
+    pub(crate) fn choose(&self, io: &Io<'_>, datagram: &mut Datagram) {
+        let (from, to) = (datagram.from.0, datagram.to.0);
+        let is_own = from.is_unspecified() || Some(datagram.from.1) == self.port;
+        if datagram.protocol != UDP || !is_own {
+            return;
+        }
+        let fits =
+            |(_, own): &&(u32, IpAddr)| *own == from || from.is_unspecified() && reaches(*own, to);
+        if let Some((index, own)) = self.own.iter().find(fits) {
+            (datagram.interface, datagram.from.0) = (Some(*index), *own);
+        } else if from.is_unspecified() {
+            let mut own = io.node.addresses.iter();
+            let own = own.find(|own| own.is_ipv4() == to.is_ipv4());
+            datagram.from.0 = own.copied().unwrap_or(from);
+        }
+    }
 }
 
 /// The observed links.
@@ -169,7 +210,8 @@ impl Watch {
 
 impl MihfEngine {
     fn new(config: MihfConfig, watch: Watch) -> MihfEngine {
-        MihfEngine { pure: Pure(Mihf::new(config)), watch, own: Vec::new() }
+        let sources = Sources::of_port(Some(config.port));
+        MihfEngine { pure: Pure(Mihf::new(config)), watch, sources }
     }
 
     /// The machine.
@@ -187,11 +229,7 @@ impl Engine for MihfEngine {
 
     fn handle(&mut self, now: Time, input: Input<MihfInput, Infallible>) {
         if let Input::Interfaces(all) = &input {
-            let of = |interface: &Interface| {
-                let index = interface.index;
-                interface.addresses.clone().into_iter().map(move |address| (index, address))
-            };
-            self.own = all.iter().flat_map(of).collect();
+            self.sources.see(all);
         }
         self.watch.note(&input);
         self.pure.handle(now, input);
@@ -221,17 +259,7 @@ impl Engine for MihfEngine {
         }
         let mut output = self.pure.poll(io)?;
         if let Output::Send(datagram, _) = &mut output {
-            let (from, to) = (datagram.from.0, datagram.to.0);
-            let fits = |(_, own): &&(u32, IpAddr)| {
-                *own == from || from.is_unspecified() && reaches(*own, to)
-            };
-            if let Some((index, own)) = self.own.iter().find(fits) {
-                (datagram.interface, datagram.from.0) = (Some(*index), *own);
-            } else if from.is_unspecified() {
-                let mut own = io.node.addresses.iter();
-                let own = own.find(|own| own.is_ipv4() == to.is_ipv4());
-                datagram.from.0 = own.copied().unwrap_or(from);
-            }
+            self.sources.choose(io, datagram);
         }
         Some(output)
     }
@@ -282,72 +310,5 @@ impl Role for MihfRole {
         let stations: usize = mihf.links().values().map(|link| link.stations.len()).sum();
         results.int(format!("{name}.stations"), stations as u64);
         results.int(format!("{name}.starts"), agent.starts());
-    }
-}
-
-/// A function that runs inside the engine of another role, as in the daemons, and receives events for it.
-pub(crate) struct Ear(MihfEngine);
-
-/// Output of the function for the engine that contains it.
-pub(crate) enum Heard {
-    /// A frame to be sent.
-    Send(Datagram),
-    /// A received event.
-    Event(Event),
-}
-
-impl Ear {
-    /// A function for a role that starts.
-    pub(crate) fn new(config: &MihfConfig, start: &Start) -> Ear {
-        let seed = start.rng().next_u64();
-        Ear(MihfEngine::new(MihfConfig { seed, ..config.clone() }, Watch::default()))
-    }
-
-    pub(crate) fn machine(&self) -> &Mihf {
-        self.0.machine()
-    }
-
-    /// Passes an order to the function.
-    pub(crate) fn order(&mut self, now: Time, order: MihfInput) {
-        self.0.handle(now, Input::Own(order));
-    }
-
-    /// Reports a change of the interfaces.
-    pub(crate) fn see(&mut self, now: Time, all: &[Interface]) {
-        self.0.handle(now, Input::Interfaces(all.into()));
-    }
-
-    /// Processes a packet that is for the function; returns any other packet.
-    pub(crate) fn receive(
-        &mut self,
-        io: &mut Io<'_>,
-        over: Option<u32>,
-        packet: Packet,
-    ) -> Option<Packet> {
-        let port = self.machine().config().port;
-        let own = packet.protocol == UDP && packet.ports.1 == port && io.node.owns(packet.dst);
-        if !own {
-            return Some(packet);
-        }
-        self.0.receive(io, over, packet);
-        None
-    }
-
-    pub(crate) fn tick(&mut self, now: Time) {
-        self.0.tick(now);
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        self.0.deadline()
-    }
-
-    pub(crate) fn poll(&mut self, io: &mut Io<'_>) -> Option<Heard> {
-        loop {
-            match self.0.poll(io)? {
-                Output::Send(datagram, _) => return Some(Heard::Send(datagram)),
-                Output::Own(MihfWish::Event(event)) => return Some(Heard::Event(event)),
-                _ => {}
-            }
-        }
     }
 }

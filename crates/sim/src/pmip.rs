@@ -7,6 +7,7 @@
 
 mod anchor;
 mod gateway;
+mod uses;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -16,8 +17,9 @@ use alloc::vec::Vec;
 use core::fmt::Display;
 
 use segue_clock::{DayClock, Time, UnixTime};
-use segue_ip::{Input, Interface};
-use segue_mih::{MihfConfig, Reporting};
+use segue_ip::{Input, Interface, Prefix};
+use segue_mih::Reporting;
+use segue_node::{AnchorLinks, Event, GatewayLinks, NodeInput, NodeWish};
 use segue_pmip::{
     Cause, FIXED_LINK_LOCAL, LinkLayer, Lma, LmaConfig, LmaInput, LmaRecord, LmaWish, MOBILITY,
     Mag, MagConfig, MagInput, MagRecord, Refused, Report, Schedule, SessionState, StoredLease,
@@ -26,24 +28,18 @@ use segue_pmip::{
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::nd::Message;
 
-use crate::mih::{Ear, seen_as};
+use crate::mih::seen_as;
 use crate::net::{Adapter, CellId, Hop, Rule};
-use crate::packet::UDP;
 use crate::role::{Engine, Role, RoleAgent, Start, packet_of};
 use crate::stock::{self, ICMPV6};
 use crate::{AgentId, Io, Network, NodeId, Results};
 pub use anchor::Anchor;
 pub use gateway::Gateway;
+pub use uses::Uses;
+use uses::{DAY, clock};
 
-/// The time of day when a run begins.
-const DAY: UnixTime = UnixTime::from_secs(1_700_000_000);
 /// Number of recent wishes that an anchor's role remembers.
 const WISHES: usize = 4_096;
-
-/// The time of day at a start.
-fn clock(start: &Start) -> DayClock {
-    DayClock::new(start.now, DAY + start.now.since(Time::ZERO))
-}
 
 /// An arbitrary clock; each start sets the real one.
 #[must_use]
@@ -53,7 +49,7 @@ pub fn no_clock() -> DayClock {
 
 /// A lease from before the run: an anchor assigns the same prefix to this host again.
 #[must_use]
-pub fn known_lease(prefix: segue_ip::Prefix, node: segue_pmip::NodeId, mac: [u8; 6]) -> LmaRecord {
+pub fn known_lease(prefix: Prefix, node: segue_pmip::NodeId, mac: [u8; 6]) -> LmaRecord {
     let rests = Some(UnixTime::from_secs(u32::MAX.into()));
     LmaRecord::Lease(prefix, Some(StoredLease { node, link_layer: LinkLayer::mac(mac), rests }))
 }
@@ -66,9 +62,8 @@ pub fn add_lma(
     agent: RoleAgent<LmaRole>,
     transit: impl Fn(NodeId) -> bool,
 ) -> AgentId {
-    let pool = agent.engine().0.config().pool.network();
-    let mut ports = Vec::from([(MOBILITY, 0)]);
-    ports.extend(agent.role().ear.as_ref().map(|ear| (UDP, ear.port)));
+    let pool = agent.engine().0.machine().config().pool.network();
+    let ports = agent.role().uses.ports(&[(MOBILITY, 0)]);
     let id = network.add_agent(node, name, &ports, Box::new(agent));
     network.route_prefix(pool, node, &transit);
     // Packets for the prefixes that no tunnel takes go to the agent.
@@ -84,8 +79,7 @@ pub fn add_mag(
     name: impl Into<String>,
     agent: RoleAgent<MagRole>,
 ) -> AgentId {
-    let mut ports = Vec::from([(MOBILITY, 0), (ICMPV6, 0)]);
-    ports.extend(agent.role().ear.as_ref().map(|ear| (UDP, ear.port)));
+    let ports = agent.role().uses.ports(&[(MOBILITY, 0), (ICMPV6, 0)]);
     network.add_agent(node, name, &ports, Box::new(agent))
 }
 
@@ -93,17 +87,24 @@ pub fn add_mag(
 pub struct LmaRole {
     /// Machine settings, except those set at each start.
     pub config: LmaConfig,
-    /// Settings of its IEEE 802.21 function, if it receives link events. Each start sets the seed.
-    pub ear: Option<MihfConfig>,
+    /// The protocols that it uses.
+    pub uses: Uses,
     /// The anchor's recent wishes, oldest first, at most [`WISHES`].
     wishes: VecDeque<LmaWish>,
+    /// What programs that decide about flows have been told, until they take it.
+    told: Vec<(Option<u64>, Event)>,
 }
 
 impl LmaRole {
-    /// An anchor without a function.
+    /// An anchor that uses no other protocols.
     #[must_use]
     pub fn new(config: LmaConfig) -> LmaRole {
-        LmaRole { config, ear: None, wishes: VecDeque::new() }
+        LmaRole { config, uses: Uses::default(), wishes: VecDeque::new(), told: Vec::new() }
+    }
+
+    /// What programs have been told since the last call: to one, or to all.
+    pub fn take_told(&mut self) -> Vec<(Option<u64>, Event)> {
+        core::mem::take(&mut self.told)
     }
 
     /// The anchor's recent wishes since its last start, oldest first.
@@ -118,29 +119,32 @@ impl Role for LmaRole {
 
     fn start(&mut self, start: &Start) -> Anchor {
         self.wishes.clear();
+        self.told.clear();
         let machine = Lma::new(LmaConfig {
             clock: clock(start),
             restart_counter: start.number as u32 + 1,
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        let anchor = Anchor::new(machine);
-        match &self.ear {
-            Some(config) => {
-                let reports = self.config.schedule == Schedule::Quality;
-                let mut config = config.clone();
-                config.interests.extend(reports.then(Reporting::interest));
-                anchor.hearing(start.now, Ear::new(&config, start), reports)
-            }
-            None => anchor,
+        let mut node = self.uses.node(start, machine);
+        if let Some(mut config) = self.uses.function(start) {
+            let quality = self.config.schedule == Schedule::Quality;
+            config.interests.extend(quality.then(Reporting::interest));
+            node = node.listening(config, AnchorLinks::new(quality));
         }
+        Anchor::new(node, self.uses.sources())
     }
 
     fn order(agent: &mut RoleAgent<LmaRole>, io: &mut Io<'_>, order: LmaInput) {
-        agent.handle(io, Input::Own(order));
+        agent.handle(io, Input::Own(NodeInput::Own(order)));
     }
 
-    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Anchor, wish: LmaWish) {
+    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Anchor, wish: NodeWish<LmaWish>) {
+        let wish = match wish {
+            NodeWish::Own(wish) => wish,
+            NodeWish::Tell { to, event } => return self.told.push((to, event)),
+            NodeWish::Count { .. } => return,
+        };
         if let LmaWish::Inspect(flows) = wish {
             engine.inspect(io, &flows);
             return;
@@ -160,7 +164,7 @@ impl Role for LmaRole {
     }
 
     fn results(agent: &RoleAgent<LmaRole>, name: &str, results: &mut Results) {
-        let lma = &agent.engine().0;
+        let lma = agent.engine().0.machine();
         results.int(format!("{name}.bindings"), lma.sessions().count() as u64);
         results.int(format!("{name}.flows"), lma.flows().count() as u64);
         results.int(format!("{name}.flows_nowhere"), agent.engine().refused());
@@ -232,9 +236,9 @@ pub struct MagRole {
     pub cells: BTreeMap<CellId, String>,
     /// If true, links report the hosts at accesses that the driver observes; otherwise orders do.
     pub watched: bool,
-    /// Settings of its IEEE 802.21 function, if it receives link events. Each start sets the seed.
-    pub ear: Option<MihfConfig>,
-    /// Accesses whose link events come from that function, with the names of their links there.
+    /// The protocols that it uses.
+    pub uses: Uses,
+    /// Accesses whose link events come from an IEEE 802.21 function, with the names of their links there.
     pub told: BTreeMap<String, LinkAddress>,
 }
 
@@ -243,7 +247,7 @@ impl MagRole {
     #[must_use]
     pub fn ordered(config: MagConfig) -> MagRole {
         let (cells, told) = (BTreeMap::new(), BTreeMap::new());
-        MagRole { config, cells, watched: false, ear: None, told }
+        MagRole { config, cells, watched: false, uses: Uses::default(), told }
     }
 }
 
@@ -258,18 +262,20 @@ impl Role for MagRole {
             seed: start.rng().next_u64(),
             ..self.config.clone()
         });
-        let gateway = Gateway::new(machine, self.watched);
-        match &self.ear {
-            Some(config) => gateway.hearing(Ear::new(config, start), self.told.clone()),
-            None => gateway,
+        let mut node = self.uses.node(start, machine);
+        if let Some(config) = self.uses.function(start) {
+            node = node.listening(config, GatewayLinks::new(self.told.clone()));
         }
+        let told = self.told.keys().cloned().collect();
+        Gateway::new(node, self.watched, told, self.uses.sources())
     }
 
     fn order(agent: &mut RoleAgent<MagRole>, io: &mut Io<'_>, order: MagInput) {
-        agent.handle(io, Input::Own(order));
+        agent.handle(io, Input::Own(NodeInput::Own(order)));
     }
 
-    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Gateway, wish: Wish) {
+    fn apply(&mut self, io: &mut Io<'_>, engine: &mut Gateway, wish: NodeWish<Wish>) {
+        let NodeWish::Own(wish) = wish else { return };
         match wish {
             Wish::ToStation { datagram, .. } => {
                 if let (Some(index), packet) = packet_of(io.now, datagram) {
@@ -285,22 +291,23 @@ impl Role for MagRole {
             }
             // Hosts that orders reported answer a solicitation at once.
             Wish::Ask { interface } => {
-                let here: Vec<LinkLayer> = engine.0.served_at(interface).cloned().collect();
+                let here: Vec<LinkLayer> =
+                    engine.0.machine().served_at(interface).cloned().collect();
                 for station in here {
                     let own = MagInput::Attached { interface, station, link_local: None };
-                    engine.handle(io.now, Input::Own(own));
+                    engine.handle(io.now, Input::Own(NodeInput::Own(own)));
                 }
             }
             Wish::Show { interface, station } => {
                 let own = MagInput::Heard { interface, station, link_local: None };
-                engine.handle(io.now, Input::Own(own));
+                engine.handle(io.now, Input::Own(NodeInput::Own(own)));
             }
             Wish::Began { .. } | Wish::Ended { .. } => {}
             // The simulator has no other source of identities.
             Wish::Identify { interface, station } => {
                 let identity = None;
                 let own = MagInput::Identified { interface, station, identity };
-                engine.handle(io.now, Input::Own(own));
+                engine.handle(io.now, Input::Own(NodeInput::Own(own)));
             }
         }
     }
@@ -318,7 +325,7 @@ impl Role for MagRole {
     }
 
     fn results(agent: &RoleAgent<MagRole>, name: &str, results: &mut Results) {
-        let mag = &agent.engine().0;
+        let mag = agent.engine().0.machine();
         let served = mag.stations().filter(|(.., at)| at.state.is_served());
         results.int(format!("{name}.hosts"), served.count() as u64);
         let is_new = |report: &&Report| matches!(report, Report::Registered { .. });

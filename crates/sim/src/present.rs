@@ -19,6 +19,11 @@ impl Present {
         self.0.get(&interface).copied()
     }
 
+    /// All neighbours.
+    pub(crate) fn all(&self) -> impl Iterator<Item = At> {
+        self.0.iter().map(|(interface, mac)| (*interface, *mac))
+    }
+
     /// Updates the list for these interfaces (all others are forgotten). Returns the neighbours that left and
     /// those that arrived.
     pub(crate) fn look(

@@ -192,7 +192,7 @@ impl<R: Role> RoleAgent<R> {
     }
 
     /// The role, for modification.
-    pub(crate) fn role_mut(&mut self) -> &mut R {
+    pub fn role_mut(&mut self) -> &mut R {
         &mut self.role
     }
 

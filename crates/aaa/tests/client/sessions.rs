@@ -81,6 +81,25 @@ fn who_is_served_without_a_question_is_asked_about() {
 }
 
 #[test]
+fn records_wait_until_the_accounting_on_is_acknowledged_or_given_up() {
+    let mut world = World::gateway();
+    world.does(1, accepts(&[]));
+    world.servers.insert(at(1, 1813), Does::Nothing);
+    world.began(1);
+    world.run(s(2.0));
+    assert_eq!(world.told(), [ON, ON], "a late one would end the session at the server");
+    world.servers.insert(at(1, 1813), Does::Accept(Vec::new()));
+    world.run(s(4.0));
+    assert_eq!(world.told(), [ON, ON, ON, START]);
+
+    let mut world = World::new(config(Side::Gateway));
+    world.does(1, accepts(&[]));
+    world.began(1);
+    world.run(s(30.0));
+    assert_eq!(world.told()[..7], [ON, ON, ON, ON, ON, ON, START], "both servers are silent");
+}
+
+#[test]
 fn a_start_comes_first_and_a_stop_last_whatever_is_lost() {
     let mut world = World::gateway();
     world.does(1, accepts(&[Attribute::octets(AttributeType::CLASS, b"gold")]));

@@ -7,7 +7,8 @@ use anyhow::Context;
 use segue_aaa::{Aaa, AaaConfig, AaaReport, Server, Side, Volume};
 use segue_datapath::relay::{Counter, Counts};
 use segue_ip::{FlowKey, Prefix};
-use segue_node::{Node, NodeInput, NodeReport, RADIUS_PORT, Role};
+use segue_mih::Report as MihReport;
+use segue_node::{Decided, Node, NodeInput, NodeReport, Role};
 use segue_pmip::Report;
 use segue_wire::radius::Secret;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use crate::control::News;
 use crate::relayed::OfFlows;
 use crate::settings::Radius;
 
-/// A report of a gateway or an anchor, or of its client.
+/// A report of a gateway or an anchor, of its RADIUS client, or of its IEEE 802.21 function.
 pub type Told = NodeReport<Report>;
 
 /// Which counters the relay of this role needs: none unless a server does accounting.
@@ -27,16 +28,11 @@ pub fn counts(radius: Option<&Radius>, whose: Counts) -> Counts {
     if radius.is_some_and(told) { whose } else { Counts::Nothing }
 }
 
-/// The ports to open sockets for.
-pub fn ports(radius: Option<&Radius>) -> &'static [u16] {
-    if radius.is_some() { &[RADIUS_PORT] } else { &[] }
-}
-
 /// A role's machine with the client that the settings ask for.
 ///
 /// # Errors
 /// A secret cannot be read.
-pub fn node<R: Role>(machine: R, radius: Option<&Radius>) -> anyhow::Result<Node<R>> {
+pub fn node<R: Decided>(machine: R, radius: Option<&Radius>) -> anyhow::Result<Node<R>> {
     let radius = radius.map(|radius| config(radius, R::SIDE)).transpose()?;
     Ok(Node::new(machine, radius))
 }
@@ -61,7 +57,7 @@ pub fn volume(counter: &mut Counter, prefixes: &[Prefix], last: bool) -> Volume 
     volume
 }
 
-impl<R: Role + OfFlows<Own = <R as Role>::Own>> OfFlows for Node<R> {
+impl<R: Decided + OfFlows<Own = <R as Role>::Own>> OfFlows for Node<R> {
     type Own = NodeInput<<R as Role>::Own>;
 
     fn flow(key: FlowKey, dscp: u8) -> Option<Self::Own> {
@@ -210,13 +206,16 @@ impl News<About> for Told {
             Told::Radius(AaaReport::Silent { .. }) => "radius_silent",
             Told::Radius(AaaReport::Answers { .. }) => "radius_answers",
             Told::Radius(AaaReport::Unsigned { .. }) => "radius_unsigned",
+            Told::Mih(MihReport::Lost(_)) => "mih_lost",
+            Told::Mih(MihReport::Silent(_)) => "mih_silent",
+            Told::Mih(_) => "mih_registered_at",
         }
     }
 
     fn cause(&self) -> &'static str {
         match self {
             Told::Role(report) => report.cause(),
-            Told::Radius(_) => "",
+            Told::Radius(_) | Told::Mih(_) => "",
         }
     }
 
@@ -232,6 +231,7 @@ impl News<About> for Told {
                 | AaaReport::Answers { server }
                 | AaaReport::Unsigned { server },
             ) => server.to_string(),
+            Told::Mih(report) => report.host(),
         }
     }
 
@@ -239,6 +239,7 @@ impl News<About> for Told {
         match self {
             Told::Role(report) => report.warns(),
             Told::Radius(report) => !matches!(report, AaaReport::Answers { .. }),
+            Told::Mih(report) => report.warns(),
         }
     }
 
@@ -258,6 +259,7 @@ impl News<About> for Told {
                 | AaaReport::Answers { server }
                 | AaaReport::Unsigned { server },
             ) => About { with: Some(server.to_string()), ..About::default() },
+            Told::Mih(report) => About { with: report.about().peer, ..About::default() },
         }
     }
 }

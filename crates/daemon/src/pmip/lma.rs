@@ -1,10 +1,9 @@
 //! The daemon of a local mobility anchor.
 
-mod deciding;
 mod flow;
-mod rates;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -14,28 +13,22 @@ use segue_datapath::relay::{Counter, Counts};
 use segue_ip::{FlowKey, Form, Forward, Input, Route, Traffic};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
-use segue_linux::raw::RawSocket;
-use segue_mih::{Foretold, Leaving, Reporting, What};
-use segue_node::{Node, NodeInput, NodeWish};
-use segue_pmip::{
-    LinkLayer, LinkQuality, Lma, LmaInput, LmaRecord, LmaWish, PeerAddress, Refusal, Report,
-    SessionState,
+use segue_mih::Reporting;
+use segue_node::{
+    AnchorLinks, Carried, Event, LinkStatus, Node, NodeInput, NodeWish, ProgramInput, QualityStatus,
 };
+use segue_pmip::{Lma, LmaInput, LmaRecord, LmaWish, PeerAddress, Refusal, Report, SessionState};
 use segue_probe::metrics::{Page, names};
-use segue_wire::mih::identity::LinkAddress;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tracing::warn;
 
 pub use self::flow::FlowStatus;
-use self::rates::Rates;
 use super::aaa::{self, RadiusStatus, Told as News};
-use super::decision::{Decisions, Happened, Told};
-use super::quality::{LinkStatus, QualityStatus};
+use super::decision::{Decisions, Happened};
 use super::strays::Strays;
 use super::{
-    About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
-    today,
+    About, PORTS, Uses, day_clock, function, open, records, refused, seconds_left, stored, today,
 };
 use crate::clamp::Clamp;
 use crate::control::{self, Response, Status, Vocabulary};
@@ -44,12 +37,10 @@ use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::lacks;
 use crate::ledger::{Entry, Ledger, StoreTable};
-use crate::mih::listener::Listener;
 use crate::relayed::{self, Below, Came, OfFlows, Relayed};
 use crate::routing::LAST_METRIC;
 use crate::run::{self, Core, Role};
 pub use crate::settings::Lma as Settings;
-use crate::sockets::Sockets;
 
 const BINDINGS: StoreTable = StoreTable { name: "bindings", of: "binding" };
 
@@ -188,21 +179,10 @@ pub struct Daemon {
     strays: Strays,
     forwarding: Forwarding,
     decisions: Option<Decisions>,
-    /// Receives the IEEE 802.21 events of hosts that are about to leave.
-    listener: Option<Listener>,
-    /// Subscribes to link reports, if the quality of links is used.
-    reporting: Option<Reporting>,
-    /// The links that hosts are about to leave.
-    leaving: Leaving,
-    /// Rates of flows, for decision entities.
-    rates: Rates,
     began: Time,
     handovers: VecDeque<HandoverStatus>,
     _clamp: Clamp,
 }
-
-/// IEEE 802.21 functions have reported events, or a timer of the listener is due.
-pub struct LinksTold;
 
 /// Most bindings, tunnels and flows in the status.
 const SHOWN: usize = 1_000;
@@ -210,20 +190,24 @@ const SHOWN: usize = 1_000;
 const HANDOVERS: usize = 100;
 
 impl Daemon {
-    /// Reads when flows last carried a packet, and reports the rates of active ones.
+    /// Reads the traffic of flows.
     fn inspect(&mut self, flows: &[FlowKey]) -> anyhow::Result<()> {
-        let now = monotonic();
-        let (mut last_sent, mut active) = (Vec::new(), Vec::new());
-        let lma = self.core.end.sockets.machine.machine();
-        for (key, flow) in flows.iter().filter_map(|key| Some((key, lma.flow(key)?))) {
+        let carried = |key: &FlowKey| {
             let carried = self.core.end.traffic_carried(&Traffic::Flow(*key));
-            if self.decisions.is_some() && self.rates.look(now, *key, flow.since, &carried) {
-                active.push(*key);
-            }
-            last_sent.push((*key, carried.last_sent));
+            let (packets, bytes) = (carried.sent_packets, carried.sent_bytes);
+            (*key, Carried { packets, bytes, last_sent: carried.last_sent })
+        };
+        let carried = flows.iter().map(carried).collect();
+        self.feed(NodeInput::Carried(carried))
+    }
+
+    /// Sends an event to programs, with the traffic of its flow.
+    fn tell(&mut self, to: Option<u64>, mut event: Event) {
+        if let Some((key, rate)) = event.carried_mut() {
+            let carried = self.core.end.traffic_carried(&Traffic::Flow(key));
+            (rate.packets, rate.bytes) = (carried.sent_packets, carried.sent_bytes);
         }
-        active.iter().for_each(|key| self.tell_of_rate(key));
-        self.feed(NodeInput::Own(LmaInput::LastSent(last_sent)))
+        self.decisions.iter_mut().for_each(|decisions| decisions.tell(to, &event));
     }
 
     /// How often the machine has refused something for this reason.
@@ -254,7 +238,7 @@ impl Role for Daemon {
     type Engine = Relayed<Node<Lma>>;
     type Words = Words;
     type Signalling = Happened;
-    type Chore = LinksTold;
+    type Chore = Infallible;
 
     fn common(settings: &Settings) -> run::Settings {
         settings.common.clone()
@@ -276,16 +260,18 @@ impl Role for Daemon {
             }
         }
         let ledger = Ledger::start(store, BINDINGS)?;
-        let machine = aaa::node(machine, settings.radius.as_ref())?;
-        let ports = aaa::ports(settings.radius.as_ref());
-        let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
-        sockets.ignore_hosts();
-        sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
+        let mut node = aaa::node(machine, settings.radius.as_ref())?;
+        let quality = settings.wants_quality();
+        if let Some(config) = &mut settings.mih {
+            config.interests.extend(quality.then(Reporting::interest));
+            node = node.listening(function(config.clone()), AnchorLinks::new(quality));
+        }
+        let uses = Uses { radius: settings.radius.as_ref(), mih: settings.mih.as_ref() };
         let own = [settings.machine.address].into_iter();
         let own = own.chain(settings.machine.address_v4.map(IpAddr::from));
-        over_v4(&mut sockets, &mut arrivals, own)?;
+        let (sockets, mut arrivals) = uses.open(node, own)?;
         let gateways = settings.machine.gateways.iter().map(|gateway| gateway.prefix);
-        know(&mut arrivals, gateways, settings.radius.as_ref());
+        arrivals.know(uses.known(gateways));
         let counts = aaa::counts(settings.radius.as_ref(), Counts::BehindTunnels);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
         let counter = relay.counter();
@@ -309,12 +295,6 @@ impl Role for Daemon {
         let listen = |path: &PathBuf| Decisions::listen(path, happens);
         let decisions = settings.decisions.as_ref().map(listen).transpose()?;
         let (began, handovers) = (monotonic(), VecDeque::new());
-        let reporting = settings.wants_quality().then(Reporting::default);
-        let mih = settings.mih.take().map(|mut mih| {
-            mih.interests.extend(reporting.is_some().then(Reporting::interest));
-            mih
-        });
-        let listener = mih.map(Listener::start).transpose()?;
         let daemon = Daemon {
             settings,
             core,
@@ -322,10 +302,6 @@ impl Role for Daemon {
             strays: Strays::open()?,
             forwarding,
             decisions,
-            listener,
-            reporting,
-            leaving: Leaving::default(),
-            rates: Rates::default(),
             began,
             handovers,
             _clamp: clamp,
@@ -344,22 +320,17 @@ impl Role for Daemon {
                 let volume = aaa::volume(&mut self.counter, &prefixes, last);
                 return self.feed(NodeInput::Counted { session, volume });
             }
+            NodeWish::Tell { to, event } => {
+                self.tell(to, event);
+                return Ok(());
+            }
         };
         match wish {
-            LmaWish::Release(key) => {
-                self.core.end.release(&key);
-                self.tell_of_flow(&key, false);
-            }
+            LmaWish::Release(key) => self.core.end.release(&key),
             LmaWish::Refuse(key) => self.core.end.refuse(&key),
-            LmaWish::Inspect(flows) => return self.inspect(&flows),
-            LmaWish::Decide(key) => self.tell_of_flow(&key, true),
-            LmaWish::Went { key, asked } => self.tell_of_flow(&key, asked),
-            LmaWish::Ended(key) => self.tell_of_end(&key),
-            LmaWish::Interface { node, link_layer, now } => {
-                self.tell_of_interface(&node, &link_layer, now);
-            }
-            // Handled by the RADIUS client.
-            LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
+            LmaWish::Inspect(flows) => self.inspect(&flows)?,
+            // For the RADIUS client, or for programs, which the node has told.
+            _ => {}
         }
         Ok(())
     }
@@ -370,57 +341,11 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
-        self.listener.iter_mut().for_each(Listener::find_hosts);
-        self.tell_quality();
         for stray in self.strays.turn() {
             self.core.end.on_event(Came::Datagram(stray));
             self.follow(())?;
         }
         self.feed(NodeInput::Own(LmaInput::TimeOfDay(today())))
-    }
-
-    async fn chore(&mut self) -> LinksTold {
-        Listener::wait(self.listener.as_mut()).await;
-        LinksTold
-    }
-
-    /// Takes the reports of links and of hosts that are about to leave.
-    fn on_chore(&mut self, LinksTold: LinksTold) -> anyhow::Result<()> {
-        let Some(listener) = &mut self.listener else { return Ok(()) };
-        let events = listener.turn();
-        if let Some(reporting) = &mut self.reporting {
-            let orders = reporting.turn(monotonic(), listener.machine());
-            orders.into_iter().for_each(|order| listener.order(order));
-        }
-        for event in events {
-            let Some(listener) = &self.listener else { break };
-            if let What::Parameters(reports) = &event.what {
-                let mac = event.station.as_ref().and_then(LinkAddress::as_mac);
-                let told = mac.map(LinkLayer::mac).zip(LinkQuality::reported(reports));
-                let Some((link_layer, quality)) = told else { continue };
-                if listener.machine().is_newest(&event) {
-                    self.feed(NodeInput::Own(LmaInput::Link {
-                        link_layer: link_layer.clone(),
-                        quality,
-                    }))?;
-                    self.tell_of_link(&link_layer);
-                }
-                continue;
-            }
-            let input = match self.leaving.follow(listener.machine(), event) {
-                Some(Foretold::GoingDown { station, within }) => {
-                    let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { continue };
-                    LmaInput::GoingDown { link_layer, within }
-                }
-                Some(Foretold::Stays { station }) => {
-                    let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { continue };
-                    LmaInput::Stays { link_layer }
-                }
-                None => continue,
-            };
-            self.feed(NodeInput::Own(input))?;
-        }
-        Ok(())
     }
 
     fn on_report(&mut self, news: &News) -> anyhow::Result<()> {
@@ -439,39 +364,30 @@ impl Role for Daemon {
                 self.handovers.pop_front();
             }
         }
-        if let Report::Silent { .. } | Report::Answers { .. } = report {
-            self.tell_quality();
-        }
         Ok(())
     }
 
     fn on_signalling(&mut self, happened: Happened) -> anyhow::Result<()> {
-        match happened {
+        let Some(decisions) = &mut self.decisions else { return Ok(()) };
+        let (number, input) = match happened {
             Happened::Connected(number, to) => {
-                let present = self.present();
-                if let Some(decisions) = &mut self.decisions {
-                    decisions.connected(number, to, present);
-                }
-                Ok(())
+                decisions.connected(number, to);
+                (number, ProgramInput::Connected)
             }
-            Happened::Said(number, Ok(order)) => self.ordered(number, order),
+            Happened::Said(number, Ok(order)) => (number, ProgramInput::Ordered(order)),
             Happened::Said(number, Err(why)) => {
-                if let Some(decisions) = &mut self.decisions {
-                    decisions.tell_one(number, Told::Refused { why });
-                }
-                Ok(())
+                decisions.tell(Some(number), &Event::Refused { why });
+                return Ok(());
             }
             Happened::Gone(number) => {
-                let Some(decisions) = &mut self.decisions else { return Ok(()) };
                 decisions.gone(number);
-                let anybody = decisions.anybody();
-                self.feed(NodeInput::Own(LmaInput::Deciding(anybody)))
+                (number, ProgramInput::Gone)
             }
-        }
+        };
+        self.feed(NodeInput::Program(number, input))
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
-        self.listener.iter_mut().for_each(Listener::find_hosts);
         let Core { end, trouble, .. } = &mut self.core;
         let over = end.attach(all, &self.settings.common.interfaces, |_| false, trouble);
         self.feed(Input::Interfaces(over.iter().map(|device| device.interface.clone()).collect()))
@@ -493,8 +409,11 @@ impl Role for Daemon {
         Ok(Response::Done(format!("the bindings of {mn_id} are being revoked")))
     }
 
-    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> LmaStatus {
-        self.listener.iter_mut().for_each(|listener| add(drops, listener.drops()));
+    async fn stop(mut self) -> anyhow::Result<()> {
+        self.feed(NodeInput::Leave)
+    }
+
+    fn status(&mut self, _: &mut BTreeMap<String, u64>) -> LmaStatus {
         let end = &self.core.end;
         let (lma, now) = (end.sockets.machine.machine(), monotonic());
         let binding = |(_, gateway, until, session): (_, _, Time, &segue_pmip::Session)| {

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use segue_clock::{Machine, Time};
+use segue_clock::{Machine, Span, Time};
 use segue_datapath::relay::{Counter, Counts};
 use segue_ip::{FlowKey, Input, LinkEvent, Prefix};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
 use segue_linux::raw::RawSocket;
 use segue_linux::station::HeardStation;
-use segue_mih::{Event, Interest, MihfConfig, What};
-use segue_node::{Node, NodeInput, NodeWish};
+use segue_mih::Interest;
+use segue_node::{GatewayLinks, Node, NodeInput, NodeWish};
 use segue_pmip::{
     AttachBy, FIXED_LINK_LOCAL, FIXED_MAC, LinkLayer, Mag, MagInput, MagRecord, Report, Why, Wish,
 };
@@ -29,8 +29,8 @@ use super::aaa::{self, RadiusStatus, Told};
 use super::leading::{lead, tables};
 use super::macs::{self, Macs};
 use super::{
-    About, PORTS, add, day_clock, know, open, over_v4, records, refused, seconds_left, stored,
-    today, uplink,
+    About, PORTS, Uses, day_clock, function, open, records, refused, seconds_left, stored, today,
+    uplink,
 };
 use crate::clamp::Clamp;
 use crate::control::{self, Response, Status, Vocabulary};
@@ -38,12 +38,10 @@ use crate::forwarding::Forwarding;
 use crate::kept::Kept;
 use crate::lacks;
 use crate::ledger::{Entry, Ledger, StoreTable};
-use crate::mih::listener::Listener;
 use crate::number::Number;
 use crate::relayed::{self, Below, OfFlows, Relayed};
 use crate::run::{self, Core, Role};
 pub use crate::settings::Mag as Settings;
-use crate::sockets::Sockets;
 use crate::stations::{Turn, Watch};
 
 const HOSTS: StoreTable = StoreTable { name: "hosts", of: "host" };
@@ -147,13 +145,6 @@ pub struct Daemon {
     /// Accesses that exist, by interface index, with their names.
     links: BTreeMap<u32, String>,
     watch: Watch,
-    /// Receives IEEE 802.21 events for the accesses in `mih_links`, which maps their names to the addresses of their
-    /// links.
-    listener: Option<Listener>,
-    mih_links: BTreeMap<String, LinkAddress>,
-    /// When each link came up, and how long after that (`told_ms`) a function reported each of its hosts.
-    ups: BTreeMap<u32, Instant>,
-    told_ms: BTreeMap<(String, LinkLayer), f64>,
     forwarding: Forwarding,
     macs: Macs,
     _clamp: Clamp,
@@ -163,17 +154,6 @@ pub struct Daemon {
 const SHOWN: usize = 1_000;
 /// Delay before hosts are probed after a host's session has ended.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Time after a link came up in which a reported host counts as attached by that event.
-const NEWS: Duration = Duration::from_secs(5);
-
-/// Work of a gateway that none of the loop's sources brings.
-pub enum Chore {
-    /// A host was heard, or probes are due.
-    Watch(Turn),
-    /// An IEEE 802.21 function has reported events.
-    Told,
-}
-
 /// Milliseconds between two times, if both are known.
 fn between(from: Option<Time>, to: Option<Time>) -> Option<f64> {
     Some(to?.since(from?).as_millis_f64())
@@ -204,64 +184,14 @@ impl Daemon {
                 let station = station.clone();
                 self.feed(NodeInput::Own(MagInput::Solicited { interface, station, link_local }))?;
             }
-            let mag = self.core.end.sockets.machine.machine();
+            let node = &self.core.end.sockets.machine;
             let counts = self.listened(interface)
-                || self.is_told(interface, mac)
-                || mag.awaits(monotonic(), interface, &station);
+                || node.is_reported(interface, &station)
+                || node.machine().awaits(monotonic(), interface, &station);
             if !counts {
                 continue;
             }
             self.feed(NodeInput::Own(MagInput::Heard { interface, station, link_local }))?;
-        }
-        Ok(())
-    }
-
-    /// Returns whether an IEEE 802.21 function reports this station at this access. Packets from such a station then
-    /// serve to learn its address and to confirm its presence.
-    fn is_told(&self, interface: u32, mac: [u8; 6]) -> bool {
-        let address = self.links.get(&interface).and_then(|name| self.mih_links.get(name));
-        let (Some(address), Some(listener)) = (address, &self.listener) else { return false };
-        let station = LinkAddress::mac(mac);
-        let links = listener.machine().links().iter();
-        let mut here = links.filter(|(id, _)| id.address == *address);
-        here.any(|(_, link)| link.stations.contains_key(&station))
-    }
-
-    /// Records how long after its link's carrier a host was reported.
-    fn note_told(&mut self, interface: u32, station: &LinkLayer, what: &What) {
-        let Some(name) = self.links.get(&interface) else { return };
-        let place = (name.clone(), station.clone());
-        let since = self.ups.get(&interface).map(Instant::elapsed).filter(|since| *since <= NEWS);
-        match (what, since) {
-            (What::Up, Some(since)) => {
-                self.told_ms.insert(place, since.as_secs_f64() * 1e3);
-            }
-            (What::Up | What::Down(_), _) => {
-                self.told_ms.remove(&place);
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes the attachments and departures that an IEEE 802.21 function has reported.
-    fn take_told(&mut self) -> anyhow::Result<()> {
-        let events = self.listener.as_mut().map(Listener::turn).unwrap_or_default();
-        for Event { link, station, what } in events {
-            let Some(mac) = station.and_then(|station| station.as_mac()) else { continue };
-            let of = |(_, name): &(&u32, &String)| {
-                self.mih_links.get(*name).is_some_and(|own| *own == link.address)
-            };
-            let Some(interface) = self.links.iter().find(of).map(|(index, _)| *index) else {
-                continue;
-            };
-            let (station, link_local) = (LinkLayer::mac(mac), None);
-            self.note_told(interface, &station, &what);
-            let input = match what {
-                What::Up => MagInput::Attached { interface, station, link_local },
-                What::Down(_) => MagInput::Detached { interface, station },
-                What::GoingDown { .. } | What::Parameters(_) | What::Detected(_) => continue,
-            };
-            self.feed(NodeInput::Own(input))?;
         }
         Ok(())
     }
@@ -274,7 +204,7 @@ impl Role for Daemon {
     type Engine = Relayed<Node<Mag>>;
     type Words = Words;
     type Signalling = std::convert::Infallible;
-    type Chore = Chore;
+    type Chore = Turn;
 
     fn common(settings: &Settings) -> run::Settings {
         settings.common.clone()
@@ -304,18 +234,22 @@ impl Role for Daemon {
             }
         }
         let ledger = Ledger::start(store, HOSTS)?;
-        let machine = aaa::node(machine, settings.radius.as_ref())?;
-        let ports = aaa::ports(settings.radius.as_ref());
-        let (mut sockets, mut arrivals) = Sockets::open(machine, ports)?;
-        sockets.ignore_hosts();
-        sockets.speak(&mut arrivals, RawSocket::mobility()?, &[])?;
+        let mut node = aaa::node(machine, settings.radius.as_ref())?;
+        if let Some(config) = &mut settings.mih {
+            // Subscribe to these links only; their addresses are known by this point.
+            let events = config.interests.iter().fold(EventList(0), |all, of| all | of.events);
+            let of = |link: &LinkAddress| Interest { link: Some(link.clone()), events };
+            config.interests = mih_links.values().map(of).collect();
+            node = node.listening(function(config.clone()), GatewayLinks::new(mih_links));
+        }
+        let uses = Uses { radius: settings.radius.as_ref(), mih: settings.mih.as_ref() };
+        let own = settings.machine.accesses.iter().map(|access| access.proxy_coa);
+        let (mut sockets, mut arrivals) = uses.open(node, own)?;
         let discovery = [Kind::RouterSolicitation as u8, Kind::NeighborAdvertisement as u8];
         sockets.speak(&mut arrivals, RawSocket::icmpv6(&discovery)?, &[ALL_ROUTERS])?;
-        let own = settings.machine.accesses.iter().map(|access| access.proxy_coa);
-        over_v4(&mut sockets, &mut arrivals, own)?;
         // Servers may name further anchors.
         if settings.radius.is_none() {
-            know(&mut arrivals, settings.machine.anchors().map(Prefix::host), None);
+            arrivals.know(uses.known(settings.machine.anchors().map(Prefix::host)));
         }
         let counts = aaa::counts(settings.radius.as_ref(), Counts::AtLinks);
         let (relay, misses) = relayed::open(&settings.relay, &PORTS, counts)?;
@@ -330,14 +264,6 @@ impl Role for Daemon {
             let interface = &access.interface;
             info!("access {interface}: hosts are registered at {}", access.proxy_coa);
         }
-        let hears = |config: MihfConfig| {
-            // Subscribe to these links only; their addresses are known by this point.
-            let events = config.interests.iter().fold(EventList(0), |all, of| all | of.events);
-            let of = |link: &LinkAddress| Interest { link: Some(link.clone()), events };
-            let interests = mih_links.values().map(of).collect();
-            Listener::start(MihfConfig { interests, ..config })
-        };
-        let listener = settings.mih.take().map(hears).transpose()?;
         let daemon = Daemon {
             _clamp: Clamp::start(&settings.relay.device),
             settings,
@@ -345,10 +271,6 @@ impl Role for Daemon {
             counter,
             links: BTreeMap::new(),
             watch: Watch::open(FIXED_LINK_LOCAL)?,
-            listener,
-            mih_links,
-            ups: BTreeMap::new(),
-            told_ms: BTreeMap::new(),
             forwarding,
             macs,
         };
@@ -366,6 +288,8 @@ impl Role for Daemon {
                 let volume = aaa::volume(&mut self.counter, &prefixes, last);
                 return self.feed(NodeInput::Counted { session, volume });
             }
+            // A gateway decides about no flows.
+            NodeWish::Tell { .. } => return Ok(()),
         };
         match wish {
             Wish::ToStation { mac, datagram } => {
@@ -395,7 +319,6 @@ impl Role for Daemon {
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.forwarding.look_after(monotonic());
-        self.listener.iter_mut().for_each(Listener::find_hosts);
         // Routes may have changed: packets of hosts might leave over another host's link.
         let mag = self.core.end.sockets.machine.machine();
         uplink::check(mag.anchors(), &mag.config().accesses)?;
@@ -403,7 +326,6 @@ impl Role for Daemon {
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
-        self.listener.iter_mut().for_each(Listener::find_hosts);
         let accesses = &self.settings.machine.accesses;
         let is_access =
             |device: &Device| accesses.iter().any(|a| a.interface == device.interface.name);
@@ -429,10 +351,6 @@ impl Role for Daemon {
 
     /// Detects the hosts of a link that comes up, and detaches all hosts of one that goes down.
     fn on_link(&mut self, event: LinkEvent) -> anyhow::Result<()> {
-        if let LinkEvent::Up { interface, .. } = event {
-            self.ups.insert(interface, Instant::now());
-            self.ups.retain(|index, _| self.links.contains_key(index));
-        }
         match event {
             LinkEvent::Up { interface, .. } if self.listened(interface) => {
                 self.watch.is_up(interface);
@@ -459,36 +377,25 @@ impl Role for Daemon {
         Ok(())
     }
 
-    async fn chore(&mut self) -> Chore {
-        let Daemon { watch, listener, .. } = self;
-        tokio::select! {
-            turn = watch.wait() => Chore::Watch(turn),
-            () = Listener::wait(listener.as_mut()) => Chore::Told,
-        }
+    async fn chore(&mut self) -> Turn {
+        self.watch.wait().await
     }
 
-    fn on_chore(&mut self, chore: Chore) -> anyhow::Result<()> {
-        match chore {
-            Chore::Watch(turn) => self.take_heard(turn),
-            Chore::Told => self.take_told(),
-        }
+    fn on_chore(&mut self, turn: Turn) -> anyhow::Result<()> {
+        self.take_heard(turn)
     }
 
     fn on_request(&mut self, ask: Ask) -> anyhow::Result<Response<Words>> {
         match ask {}
     }
 
-    async fn stop(self) -> anyhow::Result<()> {
-        if let Some(listener) = self.listener {
-            listener.leave();
-        }
-        drop(self.macs);
-        Ok(())
+    async fn stop(mut self) -> anyhow::Result<()> {
+        self.feed(NodeInput::Leave)
     }
 
-    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> MagStatus {
-        self.listener.iter_mut().for_each(|listener| add(drops, listener.drops()));
-        let mag = self.core.end.sockets.machine.machine();
+    fn status(&mut self, _: &mut BTreeMap<String, u64>) -> MagStatus {
+        let node = &self.core.end.sockets.machine;
+        let mag = node.machine();
         let hosts = mag.stations().take(SHOWN).map(|(access, station, at)| HostStatus {
             mn_id: at.identity.as_ref().map(|identity| identity.node.to_string()),
             llid: station.to_string(),
@@ -500,7 +407,7 @@ impl Role for Daemon {
             lifetime_s: seconds_left(at.until),
             registered_ms: between(Some(at.since), at.registered),
             attach: AttachStatus {
-                mih_ms: self.told_ms.get(&(access.interface.clone(), station.clone())).copied(),
+                mih_ms: node.reported_after(&access.interface, station).map(Span::as_millis_f64),
                 aaa_ms: between(Some(at.since), at.identified),
                 pba_ms: between(at.identified, at.registered),
                 ra_ms: between(at.registered, at.advertised),
@@ -510,7 +417,7 @@ impl Role for Daemon {
             anchor: mag.config().anchor.to_string(),
             hosts: hosts.collect(),
             host_count: mag.stations().count(),
-            radius: self.core.end.sockets.machine.radius().map(RadiusStatus::of),
+            radius: node.radius().map(RadiusStatus::of),
             refused: refused(mag.refused()),
         }
     }

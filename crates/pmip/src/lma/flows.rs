@@ -13,14 +13,12 @@ use segue_clock::planted::fault;
 use super::Lma;
 use super::config::{Rated, Schedule, Worth};
 use super::io::LmaWish;
-use super::state::{Flow, Ordered, Placed};
+use super::state::{Flow, INSPECTION, Ordered, Placed};
 use crate::news::Cause;
 use crate::{NodeId, Report};
 
 /// How long to wait for the external scheduler. After that the anchor's schedule applies.
 pub const DECISION: Span = Span::from_millis(20);
-/// Time between inspections of flows.
-pub(super) const INSPECTION: Span = Span::from_secs(1);
 /// Flows inspected at a time.
 const INSPECTED: usize = 4_096;
 

@@ -173,6 +173,13 @@ pub enum LmaWish {
         /// Its new state.
         now: Presence,
     },
+    /// Report to the external scheduler: the state of the link to an interface was reported.
+    Link {
+        /// The interface.
+        link_layer: LinkLayer,
+        /// When.
+        now: Time,
+    },
     /// Find out whether the interface may be registered; answer with [`LmaInput::Authorized`]. The gateway waits.
     Authorize {
         /// The host.

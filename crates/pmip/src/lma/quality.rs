@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
-use segue_ip::FlowKey;
+use segue_ip::{FlowKey, Output};
 use segue_keepalive::{Estimates, LossTest, PathLosses, State};
 use segue_steering::{Class, PathId, PathView, Steering, classify};
 use segue_wire::Probe;
@@ -18,7 +18,7 @@ use super::state::{LinkQuality, Placed};
 use crate::heart;
 use crate::keepalive::{self, Keepalive, Outcome};
 use crate::news::Cause;
-use crate::{NodeId, PeerAddress, Report};
+use crate::{LmaWish, NodeId, PeerAddress, Report};
 
 /// Interval of checks whether flows should move.
 const REVIEW: Span = Span::from_millis(500);
@@ -112,6 +112,7 @@ impl Lma {
                 session.link_told = now;
             }
         }
+        self.out.push_back(Output::Own(LmaWish::Link { link_layer: link_layer.clone(), now }));
     }
 
     /// The bindings of a host, as paths that [`Steering`] compares.

@@ -59,13 +59,26 @@ impl Lma {
         self.open_revocation(now, node, prefixes, None, former, trigger);
     }
 
-    /// Redirects a pending revocation after the host has moved: the new gateway gets it after the answer to its
-    /// registration.
+    /// Repeats a pending revocation of a binding that was registered meanwhile: the gateway gets it again after the
+    /// answer to its registration. It may have had no such binding when it got the first one, so its answer to that one
+    /// no longer counts.
     pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: PeerAddress) {
-        let ends = self.ends_to(gateway);
-        for open in self.revocations.values_mut().filter(|open| open.session == Some(session)) {
-            (open.to, open.ends) = (gateway, ends);
-            open.again = Retransmission::new(now, Backoff::REVOCATION);
+        let open = self.revocations.values().find(|open| open.session == Some(session));
+        let Some(open) = open.map(|open| open.sequence) else { return };
+        let Some(open) = self.revocations.remove(&open) else { return };
+        let (sequence, ends) = (self.free_sequence(), self.ends_to(gateway));
+        let again = Retransmission::new(now, Backoff::REVOCATION);
+        let open = Revocation { sequence, again, to: gateway, ends, ..open };
+        self.revocations.insert(sequence, open);
+    }
+
+    /// The number of a new revocation.
+    fn free_sequence(&mut self) -> u16 {
+        loop {
+            let sequence = self.number(REVOCATION) as u16;
+            if !self.revocations.contains_key(&sequence) {
+                return sequence;
+            }
         }
     }
 
@@ -84,12 +97,7 @@ impl Lma {
         }
         let mut options = Vec::from([MobilityOption::MobileNodeIdentifier(node.option())]);
         options.extend(prefixes.iter().map(|prefix| home_network_prefix(*prefix)));
-        let sequence = loop {
-            let sequence = self.number(REVOCATION) as u16;
-            if !self.revocations.contains_key(&sequence) {
-                break sequence;
-            }
-        };
+        let sequence = self.free_sequence();
         let again = Retransmission::new(now, Backoff::REVOCATION);
         let (node, ends) = (node.clone(), self.ends_to(to));
         let open = Revocation { node, sequence, trigger, session, again, to, ends, options };

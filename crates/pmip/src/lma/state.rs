@@ -19,6 +19,9 @@ use crate::message::Update;
 use crate::peer::Ends;
 use crate::{LinkLayer, NodeId, PeerAddress};
 
+/// Time between inspections of flows.
+pub(super) const INSPECTION: Span = Span::from_secs(1);
+
 // Kinds of numbers that an anchor allocates.
 pub(super) const SESSION: usize = 0;
 pub(super) const TUNNEL: usize = 1;

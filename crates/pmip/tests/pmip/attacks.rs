@@ -600,6 +600,21 @@ fn a_host_that_moves_while_it_is_revoked_is_revoked_where_it_is() {
 }
 
 #[test]
+fn a_host_that_comes_back_while_it_is_revoked_is_revoked_where_it_is() {
+    let mut domain = Domain::new(1);
+    domain.attach(0, station(1));
+    domain.run(s(1.0));
+    domain.detach(0, station(1));
+    domain.run(s(1.2));
+    // The revocation reaches the gateway before it has the anchor's answer to the registration.
+    domain.at_lma(Input::Own(LmaInput::Revoke(node(1))));
+    domain.attach(0, station(1));
+    domain.run(s(20.0));
+    let served = domain.prefixes(0, &station(1)).len();
+    assert_eq!(domain.lma.sessions().count(), served);
+}
+
+#[test]
 fn a_gateway_that_has_started_anew_says_so_from_each_of_its_addresses() {
     let config =
         with_wire(of_one(0, 1..=2), AccessTechnology::ETHERNET, Handoff::NEW_INTERFACE, mag(1));

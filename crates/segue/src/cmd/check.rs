@@ -1,31 +1,23 @@
 //! `segue check`
 
-mod summary;
+pub(crate) mod summary;
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use segue_daemon::config::{
-    AnchorFile, HostFile, InterfaceName, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
-};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use segue_daemon::lacks;
-use segue_daemon::pmip::{aaa, uplink};
-use segue_grammar::Part;
 use segue_linux::link;
-use segue_scenario::file::{Scenario, population};
-use segue_scenario::sweep;
 use segue_text::errors::Told;
 use segue_text::say;
 use segue_text::terminal::{complain, visible};
 use serde_json::json;
 
 use self::summary::Row;
-use super::host::check_private;
+use super::roles::{self, Content, File, Kind, key_of};
 
 /// Check a configuration or scenario: show what would be in force, or every mistake.
 ///
@@ -37,32 +29,11 @@ pub struct Args {
     /// The file
     file: PathBuf,
     /// Read the file as this kind
-    #[arg(long = "as", value_enum, value_name = "KIND")]
-    kind: Option<FileKind>,
+    #[arg(long = "as", value_parser = kind_parser(), value_name = "KIND")]
+    kind: Option<Kind>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// What a file describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum FileKind {
-    /// A mobile host.
-    Host,
-    /// An anchor.
-    Anchor,
-    /// A local mobility anchor.
-    PmipLma,
-    /// A mobile access gateway.
-    PmipMag,
-    /// A function of IEEE 802.21.
-    MihFunction,
-    /// A link service access point of IEEE 802.21.
-    MihLinkSap,
-    /// A test network.
-    Lab,
-    /// A simulated network or population.
-    Scenario,
 }
 
 /// Maximum number of mistakes reported for one file.
@@ -78,6 +49,13 @@ struct Mistake {
     what: String,
 }
 
+/// Reads the name of a kind; help and completions list them.
+pub(super) fn kind_parser() -> impl TypedValueParser<Value = Kind> {
+    let values = roles::kinds().map(|(role, file)| PossibleValue::new(role.name).help(file.what));
+    let find = |name: String| roles::kinds().find(|(role, _)| role.name == name);
+    PossibleValuesParser::new(values).try_map(move |name| find(name).ok_or("no such kind"))
+}
+
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let name = args.file.display().to_string();
@@ -85,21 +63,22 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("{name} is no file that can be checked, but a pipe or a device");
     }
     let text = segue_grammar::text(&args.file)?;
-    let known = args.kind.or_else(|| kind_of(&args.file, &text));
-    let kind = known.unwrap_or(FileKind::Host);
+    let known = args.kind.or_else(|| roles::kind_of(&args.file, &text));
+    let (role, file) = known.unwrap_or_else(roles::guess);
     let guess = if known.is_some() { "" } else { GUESS };
-    match check(kind, &args.file, &text) {
-        Ok(rows) if args.json => {
+    match check(file, &args.file, &text) {
+        Ok(content) if args.json => {
+            let rows = content.rows.into_iter();
             let in_force: serde_json::Map<_, _> = rows
-                .iter()
-                .map(|row| (row.key.clone(), json!({"value": row.value, "default": row.default})))
+                .map(|row| (row.key, json!({"value": row.value, "default": row.default})))
                 .collect();
-            let told = json!({"file": name, "kind": kind.word(), "ok": true, "in_force": in_force});
+            let told = json!({"file": name, "kind": role.name, "ok": true, "in_force": in_force});
             println!("{told:#}");
         }
-        Ok(rows) => {
-            say!("{}: ok, {}{guess}", visible(&name), kind.describe());
-            absent(kind, &text).iter().for_each(|line| complain(&format!("{name}: {line}")));
+        Ok(content) => {
+            say!("{}: ok, {}{guess}", visible(&name), file.title);
+            absent(&content).iter().for_each(|line| complain(&format!("{name}: {line}")));
+            let rows = content.rows;
             let widest = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
             for Row { key, value, default } in rows {
                 let mark = if default { "  (default)" } else { "" };
@@ -110,7 +89,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             if args.json {
                 let all: Vec<_> =
                     mistakes.iter().map(|m| json!({"line": m.line, "message": m.what})).collect();
-                let told = json!({"file": name, "kind": kind.word(), "ok": false, "mistakes": all});
+                let told = json!({"file": name, "kind": role.name, "ok": false, "mistakes": all});
                 println!("{told:#}");
             } else {
                 for Mistake { line, what } in &mistakes {
@@ -118,102 +97,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                     complain(&format!("{name}{line}: {what}"));
                 }
                 if !guess.is_empty() {
-                    complain(&format!("{name}: read as {}{guess}", kind.describe()));
+                    complain(&format!("{name}: read as {}{guess}", file.title));
                 }
             }
             return Ok(ExitCode::from(2));
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-impl FileKind {
-    fn word(self) -> &'static str {
-        match self {
-            FileKind::Host => "host",
-            FileKind::Anchor => "anchor",
-            FileKind::PmipLma => "pmip-lma",
-            FileKind::PmipMag => "pmip-mag",
-            FileKind::MihFunction => "mih-function",
-            FileKind::MihLinkSap => "mih-link-sap",
-            FileKind::Lab => "lab",
-            FileKind::Scenario => "scenario",
-        }
-    }
-
-    pub(crate) fn describe(self) -> &'static str {
-        match self {
-            FileKind::Host => "a host's configuration",
-            FileKind::Anchor => "an anchor's configuration",
-            FileKind::PmipLma => "a configuration for `segue pmip lma`",
-            FileKind::PmipMag => "a configuration for `segue pmip mag`",
-            FileKind::MihFunction => "a configuration for `segue mih function`",
-            FileKind::MihLinkSap => "a configuration for `segue mih link-sap`",
-            FileKind::Lab => "a test network for `segue lab up`",
-            FileKind::Scenario => "a scenario for `segue sim`",
-        }
-    }
-}
-
-/// Recognizes the kind of a file by tables and keys that only one kind has, else by its name.
-pub(crate) fn kind_of(path: &Path, text: &str) -> Option<FileKind> {
-    let keys: Vec<&str> = text.lines().filter_map(key_of).collect();
-    let has = |wanted: &[&str]| keys.iter().any(|key| wanted.contains(key));
-    let top = |wanted: &[&str]| {
-        let until_table = text.lines().take_while(|line| !line.trim_start().starts_with('['));
-        until_table.filter_map(key_of).any(|key| wanted.contains(&key))
-    };
-    if has(&["[[access]]"]) {
-        return Some(FileKind::PmipMag);
-    }
-    if top(&["peers", "validity"]) {
-        return Some(FileKind::MihFunction);
-    }
-    // In a network file, links have ends and there are nodes or cells; in other files they have neither.
-    let of_network = has(&["[[node]]", "[[cell]]", "ends"]) || top(&["duration", "seed"]);
-    if has(&["[[link]]"]) && (has(&["interface"]) && !has(&["[[node]]"]) || !of_network) {
-        return Some(FileKind::MihLinkSap);
-    }
-    if has(&["[[node]]", "[[link]]", "[population]"]) {
-        // A test network has no duration or seed: it runs until it is stopped.
-        return Some(if top(&["duration", "seed"]) || has(&["[population]"]) {
-            FileKind::Scenario
-        } else {
-            FileKind::Lab
-        });
-    }
-    let of_both = HostFile::keys();
-    let of_anchor = AnchorFile::keys().into_iter().filter(|key| !of_both.contains(key));
-    let of_anchor: Vec<&str> = of_anchor.collect();
-    let of_host = ["[keepalive]", "[steering]", "join_file", "routes", "fail_closed"];
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    if top(&["gateways", "pool", "prefix_length", "max_bindings"]) {
-        return Some(FileKind::PmipLma);
-    }
-    match (top(&of_anchor), has(&of_host)) {
-        (true, false) => Some(FileKind::Anchor),
-        (false, true) => Some(FileKind::Host),
-        _ if name.contains("anchor") => Some(FileKind::Anchor),
-        _ if name.contains("lma") => Some(FileKind::PmipLma),
-        _ if name.contains("mag") => Some(FileKind::PmipMag),
-        _ if name.contains("mih-function") => Some(FileKind::MihFunction),
-        _ if name.contains("link-sap") => Some(FileKind::MihLinkSap),
-        _ if name.contains("lab") => Some(FileKind::Lab),
-        _ if name.contains("host") => Some(FileKind::Host),
-        _ => None,
-    }
-}
-
-/// The key of a line, or its table with brackets.
-fn key_of(line: &str) -> Option<&str> {
-    let line = line.trim();
-    if line.starts_with('#') {
-        return None;
-    }
-    if line.starts_with('[') {
-        return Some(line.split('#').next().unwrap_or_default().trim());
-    }
-    line.split_once('=').map(|(key, _)| key.trim())
 }
 
 /// The name that an error message reports as unknown.
@@ -231,18 +121,18 @@ fn table_of(lines: &[String], number: usize) -> Range<usize> {
     first + 1..rest.map_or(lines.len(), |rest| number + rest) + 1
 }
 
-/// Returns the settings that would be in force, or every mistake. The readers stop at the first mistake, so each
+/// Returns the valid file, or every mistake. The readers stop at the first mistake, so each
 /// mistake is removed from the text and the rest is read again.
-fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistake>> {
+fn check(file: &File, path: &Path, text: &str) -> Result<Content, Vec<Mistake>> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut mistakes: Vec<Mistake> = Vec::new();
     let mut taken: Vec<String> = Vec::new();
     let written = lines.clone();
     let mut doubted: BTreeSet<usize> = BTreeSet::new();
     loop {
-        let error = match read(kind, path, &(lines.join("\n") + "\n")) {
-            Ok(rows) if mistakes.is_empty() => match check_secrets(kind, path, text) {
-                Ok(()) => return Ok(rows),
+        let error = match read(file, path, &(lines.join("\n") + "\n")) {
+            Ok(content) if mistakes.is_empty() => match content.settings.check_secrets() {
+                Ok(()) => return Ok(content),
                 Err(error) => {
                     let (line, what) = place(path, &lines, &Told(&error).to_string());
                     return Err(vec![Mistake { line, what }]);
@@ -279,79 +169,17 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
     Err(mistakes)
 }
 
-/// The interfaces that a file lists and this machine does not have. The daemon waits for them.
-fn absent(kind: FileKind, text: &str) -> Vec<String> {
-    let listed = match kind {
-        FileKind::Host => segue_grammar::parse(text, "").map(|file: HostFile| file.datapath),
-        FileKind::Anchor => segue_grammar::parse(text, "").map(|file: AnchorFile| file.datapath),
-        _ => return Vec::new(),
-    };
-    let listed = listed.ok().and_then(|datapath| datapath.interfaces).unwrap_or_default();
+/// The listed interfaces that this machine does not have yet.
+fn absent(content: &Content) -> Vec<String> {
     let Ok(links) = link::links() else { return Vec::new() };
-    let lacking =
-        |InterfaceName(name): &InterfaceName| lacks::interface("interfaces:", name, &links);
-    listed.iter().filter_map(lacking).collect()
+    let listed = content.common.iter().flat_map(|common| &common.interfaces);
+    listed.filter_map(|name| lacks::interface("interfaces:", name, &links)).collect()
 }
 
-/// Checks that the daemon will be able to read its secrets. A user who may not read them cannot check this.
-fn check_secrets(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<()> {
-    let name = path.display().to_string();
-    let radius = match kind {
-        FileKind::PmipLma => segue_grammar::parse::<LmaFile>(text, &name)?.validate()?.radius,
-        FileKind::PmipMag => segue_grammar::parse::<MagFile>(text, &name)?.validate()?.radius,
-        _ => None,
-    };
-    let Err(error) = radius.as_ref().map_or(Ok(()), aaa::check_here) else { return Ok(()) };
-    let kind = error.root_cause().downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-    if kind == Some(ErrorKind::PermissionDenied) {
-        return Ok(());
-    }
-    Err(error)
-}
-
-fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
-    let name = path.display().to_string();
-    match kind {
-        FileKind::Host => {
-            let file: HostFile = segue_grammar::parse(text, &name)?;
-            let settings = file.clone().validate()?;
-            let found = file.own.join_file.as_ref().and_then(|at| Some((at, at.metadata().ok()?)));
-            found.map_or(Ok(()), |(at, found)| check_private(at, found.permissions().mode()))?;
-            Ok(summary::host(text, &file, &settings))
-        }
-        FileKind::Anchor => {
-            let file: AnchorFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::anchor(text, &file, &file.clone().validate()?))
-        }
-        FileKind::PmipLma => {
-            let file: LmaFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::lma(text, &file, &file.clone().validate()?))
-        }
-        FileKind::PmipMag => {
-            let file: MagFile = segue_grammar::parse(text, &name)?;
-            let settings = file.clone().validate()?;
-            uplink::check_here(&settings.machine)?;
-            Ok(summary::mag(text, &file, &settings))
-        }
-        FileKind::MihFunction => {
-            let file: MihFunctionFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::mih_function(text, &file, &file.clone().validate()?))
-        }
-        FileKind::MihLinkSap => {
-            let file: MihLinkSapFile = segue_grammar::parse(text, &name)?;
-            Ok(summary::mih_link_sap(text, &file, &file.clone().validate()?))
-        }
-        FileKind::Lab => Ok(summary::lab(&segue_lab::file::parse(text, &name)?)),
-        FileKind::Scenario => {
-            if let Some(spec) = population::parse(text, &name, &[])? {
-                return Ok(summary::population(&spec));
-            }
-            let scenario = Scenario::of_text(path, text, &[])?;
-            sweep::check(&scenario)?;
-            scenario.check_that_time_passes()?;
-            Ok(summary::scenario(&scenario))
-        }
-    }
+fn read(file: &File, path: &Path, text: &str) -> anyhow::Result<Content> {
+    let content = (file.read)((path, text))?;
+    content.settings.check_here()?;
+    Ok(content)
 }
 
 /// The line of an error, and its message. An error without a line names a key, or a table in
@@ -419,10 +247,16 @@ fn take_out(lines: &mut [String], number: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
-    fn mistakes(kind: FileKind, text: &str) -> Vec<(Option<usize>, String)> {
-        let found = check(kind, Path::new("x.toml"), text).err().unwrap_or_default();
+    fn of(kind: &str) -> &'static File {
+        roles::kinds().find(|(role, _)| role.name == kind).unwrap().1
+    }
+
+    fn mistakes(kind: &str, text: &str) -> Vec<(Option<usize>, String)> {
+        let found = check(of(kind), Path::new("x.toml"), text).err().unwrap_or_default();
         found.into_iter().map(|mistake| (mistake.line, mistake.what)).collect()
     }
 
@@ -430,7 +264,7 @@ mod tests {
     fn every_mistake_is_told_with_its_line() {
         let text = "mtu = 100\nprot = 5005\nroutes = [\n  \"10.0.0.0/8\",\n  \"nowhere\",\n]\n\
                     [keepalive]\nperiod = 5\nloss = \"200%\"\n[steerin]\nmargin = 3\n[steering]\nmargin = -1.0\n";
-        let found = mistakes(FileKind::Host, text);
+        let found = mistakes("host", text);
         let lines: Vec<_> = found.iter().map(|(line, _)| line.unwrap_or(0)).collect();
         assert_eq!(lines, [1, 2, 3, 8, 9, 10, 13], "{found:#?}");
         assert!(found[1].1.contains("unknown field `prot`"), "{found:#?}");
@@ -439,10 +273,10 @@ mod tests {
     #[test]
     fn what_the_daemon_refuses_is_a_mistake() {
         for (kind, text, line, part) in [
-            (FileKind::Anchor, "nat = true\nport = 7000\nsignal_port = 7000\n", 3, "both are 7000"),
-            (FileKind::Anchor, "nat = true\ninterfaces = []\n", 2, "the list is empty"),
-            (FileKind::Host, "mtu = 1400\ninterfaces = []\n", 2, "the list is empty"),
-            (FileKind::Host, "routes = [\"10.1.2.3/8\"]\n", 1, "did you mean 10.0.0.0/8?"),
+            ("anchor", "nat = true\nport = 7000\nsignal_port = 7000\n", 3, "both are 7000"),
+            ("anchor", "nat = true\ninterfaces = []\n", 2, "the list is empty"),
+            ("host", "mtu = 1400\ninterfaces = []\n", 2, "the list is empty"),
+            ("host", "routes = [\"10.1.2.3/8\"]\n", 1, "did you mean 10.0.0.0/8?"),
         ] {
             let found = mistakes(kind, text);
             assert_eq!(found.len(), 1, "{text}: {found:#?}");
@@ -454,18 +288,19 @@ mod tests {
         let text = format!("join_file = {join:?}\n");
         let set = |mode| std::fs::set_permissions(&join, PermissionsExt::from_mode(mode)).unwrap();
         set(0o644);
-        let found = mistakes(FileKind::Host, &text);
+        let found = mistakes("host", &text);
         assert!(found.len() == 1 && found[0].1.contains("can be read by others"), "{found:#?}");
         set(0o600);
-        assert_eq!(mistakes(FileKind::Host, &text), []);
-        let absent = absent(FileKind::Host, "interfaces = [\"nosuch0\", \"lo\"]\n");
+        assert_eq!(mistakes("host", &text), []);
+        let text = "interfaces = [\"nosuch0\", \"lo\"]\n";
+        let absent = absent(&check(of("host"), Path::new("x.toml"), text).unwrap());
         assert!(absent.len() == 1 && absent[0].contains("no such interface yet"), "{absent:?}");
     }
 
     #[test]
     fn a_mistake_in_a_table_of_its_own_is_found_there() {
         let text = "datapath = \"user\"\n[path.wlan0]\nprice = 1.0\n[path.wwan0]\nprice = -1.0\n";
-        let found = mistakes(FileKind::Host, text);
+        let found = mistakes("host", text);
         assert_eq!(found.len(), 1, "{found:#?}");
         assert_eq!(found[0].0, Some(5), "{found:#?}");
     }
@@ -474,18 +309,14 @@ mod tests {
     fn a_value_that_was_taken_out_is_not_told_as_missing_too() {
         let text =
             "[[node]]\nname = \"a\"\n[[link]]\nname = \"w\"\nends = [\"a\", \"b:x\"]\ndelay = 3\n";
-        let found = mistakes(FileKind::Lab, text);
+        let found = mistakes("lab", text);
         assert!(found.iter().all(|(_, what)| !what.contains("missing")), "{found:#?}");
         assert!(found.iter().any(|(line, _)| *line == Some(5)), "{found:#?}");
         for (kind, text, line) in [
-            (FileKind::Scenario, "duration = \"1s\"\n[[node]]\nnam = \"a\"\n", 3),
-            (FileKind::Scenario, "duratio = \"1s\"\n[[node]]\nname = \"a\"\n", 1),
-            (
-                FileKind::Lab,
-                "[[node]]\nname = \"a\"\n[[link]]\nname = \"w\"\nend = [\"a\", \"b\"]\n",
-                5,
-            ),
-            (FileKind::Host, "[keepalive]\nk = 300\nperiod = \"100ms\"\n", 2),
+            ("scenario", "duration = \"1s\"\n[[node]]\nnam = \"a\"\n", 3),
+            ("scenario", "duratio = \"1s\"\n[[node]]\nname = \"a\"\n", 1),
+            ("lab", "[[node]]\nname = \"a\"\n[[link]]\nname = \"w\"\nend = [\"a\", \"b\"]\n", 5),
+            ("host", "[keepalive]\nk = 300\nperiod = \"100ms\"\n", 2),
         ] {
             let lines: Vec<_> = mistakes(kind, text).into_iter().map(|(line, _)| line).collect();
             assert_eq!(lines, [Some(line)], "{text}");
@@ -512,32 +343,9 @@ mod tests {
                 &[7, 10],
             ),
         ] {
-            let found = mistakes(FileKind::Lab, &format!("{nodes}{text}"));
+            let found = mistakes("lab", &format!("{nodes}{text}"));
             let told: Vec<_> = found.iter().filter_map(|(line, _)| *line).collect();
             assert_eq!(told, lines, "{text}\n{found:#?}");
         }
-    }
-
-    #[test]
-    fn a_file_is_known_by_what_only_its_kind_has() {
-        let known = |name: &str, text: &str| kind_of(Path::new(name), text);
-        let of = |name: &str, text: &str| known(name, text).unwrap();
-        assert_eq!(of("x.toml", "nat = true\n"), FileKind::Anchor);
-        assert_eq!(of("x.toml", "[steering]\nmargin = 1.0\n"), FileKind::Host);
-        assert_eq!(of("my-anchor.toml", "port = 1\n"), FileKind::Anchor);
-        assert_eq!(of("my-host.toml", "port = 1\n"), FileKind::Host);
-        assert_eq!(of("x.toml", "[[access]]\n[[node]]\n"), FileKind::PmipMag);
-        assert_eq!(of("x.toml", "gateways = []\n"), FileKind::PmipLma);
-        assert_eq!(of("x.toml", "[[link]]\ninterface = \"a\"\n"), FileKind::MihLinkSap);
-        assert_eq!(of("x.toml", "[[link]]\ninterfce = \"a\"\n"), FileKind::MihLinkSap);
-        assert_eq!(of("x.toml", "[[link]]\nname = \"l\"\nends = []\n"), FileKind::Lab);
-        assert_eq!(known("x.toml", "#nat = true\nport = 1\n"), None);
-        assert_eq!(of("x.toml", "[[node]]\nname = \"a\"\n"), FileKind::Lab);
-        assert_eq!(of("x.toml", "seed = 1\nduration = \"1s\"\n[[node]]\n"), FileKind::Scenario);
-        // A scenario's node table may share keys with an anchor.
-        assert_eq!(
-            of("x.toml", "duration = \"1s\"\n[[node]]\naddresses = []\n"),
-            FileKind::Scenario
-        );
     }
 }

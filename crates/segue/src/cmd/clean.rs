@@ -1,17 +1,22 @@
 //! `segue clean`
 
+pub(crate) mod kinds;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use segue_daemon::control::{self, Place};
 use segue_daemon::number::Number;
 use segue_daemon::pmip::{leading, macs};
-use segue_daemon::{check_permission, clamp, forwarding, nat, past, routing};
+use segue_daemon::{check_permission, forwarding};
 use segue_linux::link::mac_text;
 use segue_linux::link::{self, Link};
 use segue_linux::nft;
 use segue_text::say;
 
+use self::kinds::Rules;
+use super::roles;
 use super::run::abandoned_groups;
 
 /// Remove what a crashed daemon or test network left behind.
@@ -56,13 +61,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ));
     }
     let (mut rules, mut routes) = (0, 0);
-    for number in without(&living, routing::numbers()) {
-        rules += routing::remove_rules(number);
-        routes += routing::remove_unreachable(number);
-    }
-    for number in without(&living, leading::numbers()) {
-        let (gone, opened) = leading::remove(number);
-        (rules, routes) = (rules + gone, routes + opened);
+    for kind in kinds_of_rules() {
+        for number in without(&living, (kind.numbers)()) {
+            let (gone, opened) = (kind.remove)(number);
+            (rules, routes) = (rules + gone, routes + opened);
+        }
     }
     if living.is_empty() {
         rules += forwarding::clean();
@@ -105,9 +108,8 @@ pub fn leftovers() -> anyhow::Result<Vec<String>> {
         links.iter().filter(|link| is_tunnel(link)).partition(|link| link.running);
     let mut found: Vec<String> =
         dead.iter().map(|link| format!("tunnel device {}", link.name)).collect();
-    let hosts = without(&living, routing::numbers()).map(routing::count_rules);
-    let gateways = without(&living, leading::numbers()).map(leading::count_rules);
-    let mut rules = hosts.chain(gateways).sum::<usize>();
+    let count = |kind: &Rules| without(&living, (kind.numbers)()).map(kind.count).sum::<usize>();
+    let mut rules: usize = kinds_of_rules().into_iter().map(count).sum();
     if living.is_empty() {
         rules += forwarding::count_rules();
     }
@@ -133,12 +135,23 @@ fn forsaken<'a>(links: &'a [Link], living: &[&Link]) -> Vec<&'a Link> {
     all
 }
 
+/// The routing rules that daemons install, of each kind once.
+fn kinds_of_rules() -> Vec<&'static Rules> {
+    let mut all: Vec<&Rules> = Vec::new();
+    for kind in roles::daemons().filter_map(|(_, daemon)| daemon.rules) {
+        if !all.iter().any(|known| std::ptr::eq(*known, kind)) {
+            all.push(kind);
+        }
+    }
+    all
+}
+
 /// The nftables tables of daemons that no longer run.
 fn tables(living: &[&Link]) -> impl Iterator<Item = String> {
     let present: Vec<String> = living.iter().map(|link| nft::table_name("_", &link.name)).collect();
-    let ours = [clamp::tables(), nat::tables(), past::tables(), segue_datapath::relay::tables()];
-    let all = ours.into_iter().flatten();
-    all.filter(move |table| !present.iter().any(|device| table.ends_with(device)))
+    let kinds = roles::daemons().flat_map(|(_, daemon)| daemon.tables);
+    let all: BTreeSet<String> = kinds.flat_map(|tables| tables()).collect();
+    all.into_iter().filter(move |table| !present.iter().any(|device| table.ends_with(device)))
 }
 
 /// Sockets of daemons that no longer run, in the usual places and at `more`.

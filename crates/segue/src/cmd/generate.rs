@@ -11,13 +11,14 @@ use anyhow::Context;
 use clap::Command;
 use clap_complete::Shell;
 
-use super::check::FileKind;
+use super::check::kind_parser;
+use super::roles::{self, Daemon, Kind};
 
-/// Write man pages and shell completions into a directory.
+/// Write man pages, shell completions and units of systemd into a directory.
 #[derive(clap::Args)]
 #[command(hide = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
-    /// Target directory; `man1`, `bash`, `zsh` and `fish` are created in it
+    /// Target directory; `man1`, `bash`, `zsh`, `fish` and `systemd` are created in it
     #[arg(required = true)]
     directory: Option<PathBuf>,
     #[command(subcommand)]
@@ -30,7 +31,8 @@ enum What {
     /// Print the JSON Schema of a kind of file, for editors
     Schema {
         /// The kind of file
-        kind: FileKind,
+        #[arg(value_parser = kind_parser())]
+        kind: Kind,
     },
     /// Write the tables of keys into pages of the documentation
     Keys {
@@ -39,17 +41,6 @@ enum What {
         pages: Vec<PathBuf>,
     },
 }
-
-/// Daemons by role; segue-ROLE(1) lists their files. The flag says whether the daemon keeps state;
-/// the IEEE 802.21 daemons do not.
-const DAEMONS: [(&str, bool); 6] = [
-    ("host", true),
-    ("anchor", true),
-    ("pmip-lma", true),
-    ("pmip-mag", true),
-    ("mih-function", false),
-    ("mih-link-sap", false),
-];
 
 /// Runs the verb for all verbs of `program`.
 pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
@@ -81,6 +72,11 @@ fn manual(directory: &Path, program: Command) -> anyhow::Result<()> {
         clap_complete::generate_to(shell, &mut shown(program.clone()), "segue", into)
             .with_context(|| format!("cannot write the completions of {name}"))?;
     }
+    let units = under("systemd")?;
+    for role in roles::installed() {
+        let unit = units.join(format!("segue-{}.service", role.name));
+        std::fs::write(unit, role.unit().unwrap_or_default()).context("cannot write the units")?;
+    }
     Ok(())
 }
 
@@ -90,8 +86,8 @@ fn append_files(pages: &Path) -> std::io::Result<()> {
         let mut page = File::options().append(true).open(pages.join(format!("{page}.1")))?;
         page.write_all(text.replace('-', "\\-").as_bytes())
     };
-    for (role, has_state) in DAEMONS {
-        append(&format!("segue-{role}"), files(role, has_state))?;
+    for (role, daemon) in roles::daemons().filter(|(role, _)| role.file.is_some()) {
+        append(&format!("segue-{}", role.name), files(role.name, daemon))?;
     }
     let all = [
         ("/etc/segue", "Configurations of the daemons, one for each role."),
@@ -103,18 +99,13 @@ fn append_files(pages: &Path) -> std::io::Result<()> {
 }
 
 /// The files of a daemon.
-fn files(role: &str, has_state: bool) -> String {
+fn files(role: &str, daemon: &Daemon) -> String {
     let mut all = vec![(
         super::default_file(role).display().to_string(),
         "Configuration, unless --config names another file. A line \"#key = value\" shows the default.",
     )];
-    if role == "host" {
-        all.push((
-            "/etc/segue/join".into(),
-            "The line with which the host joins its anchor, once.",
-        ));
-    }
-    if has_state {
+    all.extend(daemon.files.iter().map(|(path, what)| ((*path).to_owned(), *what)));
+    if daemon.keeps_state {
         all.push((
             format!("/var/lib/segue/{role}.db"),
             "State, unless --state names another file.",

@@ -10,6 +10,8 @@ use clap::Subcommand;
 use segue_daemon::config::{MihFunctionFile, MihLinkSapFile};
 use segue_daemon::{mih, run};
 
+use super::roles;
+
 /// What happens to links, told over one protocol for every kind of access (IEEE 802.21).
 ///
 /// A link service access point watches the links of a node: who attaches, who leaves, who is about to. It tells the function of
@@ -23,20 +25,10 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     /// Run a function: it knows links and tells those who subscribe
-    #[command(
-        mut_arg("config", |arg| {
-            arg.help("Configuration file (TOML) [default: /etc/segue/mih-function.toml, if there is one]")
-        }),
-        mut_arg("control", |arg| arg.help("Control socket [default: /run/segue/mih-function.sock]"))
-    )]
+    #[command(mut_args(|arg| roles::FUNCTION.help(arg)))]
     Function(Daemon),
     /// Run a link service access point: it watches links and tells a function
-    #[command(
-        mut_arg("config", |arg| {
-            arg.help("Configuration file (TOML) [default: /etc/segue/mih-link-sap.toml]")
-        }),
-        mut_arg("control", |arg| arg.help("Control socket [default: /run/segue/mih-link-sap.sock]"))
-    )]
+    #[command(mut_args(|arg| roles::LINK_SAP.help(arg)))]
     LinkSap(Daemon),
     /// Show parameters of a link, such as its signal (MIH_Link_Get_Parameters)
     Get(command::Get),

@@ -14,6 +14,7 @@ pub mod lab;
 pub mod mih;
 pub mod plan;
 pub mod pmip;
+pub mod roles;
 pub mod run;
 pub mod sim;
 

@@ -11,6 +11,8 @@ use segue_daemon::run;
 use segue_daemon::settings::Choice;
 use segue_text::say;
 
+use super::roles;
+
 /// Network-based mobility: Proxy Mobile IPv6.
 ///
 /// Hosts change nothing. A gateway at each access registers the hosts that it finds there with an anchor, which gives them
@@ -24,18 +26,10 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     /// Run a local mobility anchor: it gives hosts their prefixes
-    #[command(
-        mut_arg("config", |arg| arg.help("Configuration file (TOML) [default: /etc/segue/pmip-lma.toml]")),
-        mut_arg("state", |arg| arg.help("File for the state [default: /var/lib/segue/pmip-lma.db]")),
-        mut_arg("control", |arg| arg.help("Control socket [default: /run/segue/pmip-lma.sock]"))
-    )]
+    #[command(mut_args(|arg| roles::LMA.help(arg)))]
     Lma(Daemon),
     /// Run a mobile access gateway: it serves hosts at its accesses
-    #[command(
-        mut_arg("config", |arg| arg.help("Configuration file (TOML) [default: /etc/segue/pmip-mag.toml]")),
-        mut_arg("state", |arg| arg.help("File for the state [default: /var/lib/segue/pmip-mag.db]")),
-        mut_arg("control", |arg| arg.help("Control socket [default: /run/segue/pmip-mag.sock]"))
-    )]
+    #[command(mut_args(|arg| roles::MAG.help(arg)))]
     Mag(Daemon),
     /// End a host's bindings at the anchor that runs here
     Revoke(Revoke),

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::pmip::{Domain, FIRST, OTHER, cn};
 use crate::traffic::{UdpEcho, correspondents, one_datagram};
 use crate::world::{Daemon, World};
+use segue::cmd::roles;
 
 const UNDER: [&str; 4] = [
     "setpriv",
@@ -37,8 +38,7 @@ fn ebpf_needs_the_documented_capabilities_and_no_others() {
 
 /// The value of a key in the unit of a daemon.
 fn of_unit(role: &str, key: &str) -> String {
-    let unit = format!("{}/../../packaging/segue-{role}.service", env!("CARGO_MANIFEST_DIR"));
-    let unit = std::fs::read_to_string(unit).unwrap();
+    let unit = roles::installed().find(|of| of.name == role).unwrap().unit().unwrap();
     unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap().to_owned()
 }
 

@@ -89,16 +89,13 @@ fn what_commands_print_fits_and_no_word_of_it_is_broken() {
         vec!["sim", "dumbbell", "--variant", "newreno", "--duration", "5s"],
         vec!["lab", "list"],
         vec!["reproduce", "--list"],
-        vec!["check", "host.toml"],
-        vec!["check", "anchor.toml"],
-        vec!["check", "pmip-lma.toml"],
-        vec!["check", "pmip-mag.toml"],
-        vec!["check", "mih-function.toml"],
-        vec!["check", "mih-link-sap.toml"],
         vec!["check", "lab.toml"],
         vec!["check", "handover.toml"],
         vec!["check", "million.toml"],
     ];
+    let examples: Vec<String> =
+        segue::cmd::roles::installed().map(|role| format!("{}.toml", role.name)).collect();
+    all.extend(examples.iter().map(|example| vec!["check", example]));
     all.extend(captures.iter().map(|path| vec!["decode", path.to_str().unwrap()]));
     for args in all {
         let what = args.join(" ");

@@ -4,9 +4,12 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
-use segue_ip::{Binding, Bindings, Exit, FlowKey, Form, Port, Source, Sources, Traffic, Tunnel};
+use segue_ip::{
+    Binding, Bindings, Exit, FlowKey, Form, Port, Prefix, Source, Sources, Traffic, Tunnel,
+};
 use segue_wire::DropReason;
 
 use super::ids::AgentId;
@@ -23,7 +26,18 @@ pub struct Relay {
     tunnels: BTreeMap<u32, Tunnel>,
     sources: Sources,
     bindings: Bindings<Bound>,
+    /// Traffic of prefixes of hosts, for which it is counted.
+    counts: BTreeMap<Prefix, Count>,
     refused: BTreeMap<DropReason, u64>,
+}
+
+/// Traffic of a prefix: whole IP packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets and octets from the prefix.
+    pub from: [u64; 2],
+    /// Packets and octets to the prefix.
+    pub to: [u64; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -109,6 +123,29 @@ impl Relay {
         }
     }
 
+    /// The traffic of a prefix since counting began.
+    #[must_use]
+    pub fn counted(&self, prefix: &Prefix) -> Count {
+        self.counts.get(prefix).copied().unwrap_or_default()
+    }
+
+    /// Counts the traffic of a prefix from now on, or no longer.
+    pub(super) fn count(&mut self, prefix: Prefix, present: bool) {
+        if present {
+            self.counts.entry(prefix).or_default();
+        } else {
+            self.counts.remove(&prefix);
+        }
+    }
+
+    fn note(&mut self, address: IpAddr, packet: &Packet, of: impl Fn(&mut Count) -> &mut [u64; 2]) {
+        let counts = self.counts.iter_mut().filter(|(prefix, _)| prefix.contains(address));
+        for (_, count) in counts {
+            let [packets, octets] = of(count);
+            (*packets, *octets) = (*packets + 1, *octets + u64::from(packet.bytes));
+        }
+    }
+
     /// The tunnel to which a packet for this node belongs.
     pub(super) fn tunnel_of(&self, packet: &Packet) -> Option<u32> {
         let raw = packet.value::<Raw>()?;
@@ -141,6 +178,7 @@ impl Relay {
             Err(packet) => return Err(packet),
         };
         if self.sources.may_bring(Port::Tunnel(number), inner.src) {
+            self.note(inner.src, &inner, |count| &mut count.from);
             return Ok(inner);
         }
         self.refuse(DropReason::InnerSource, 1);
@@ -191,7 +229,20 @@ impl Relay {
             return self.refused_as(packet, DropReason::NoBinding);
         };
         bound.last_sent = Some(now);
-        match bound.exit {
+        let exit = bound.exit;
+        match (exit, traffic) {
+            (Exit::Tunnel(_), Traffic::From(_)) => {
+                self.note(packet.src, &packet, |count| &mut count.from);
+            }
+            (Exit::Tunnel(_) | Exit::Link { .. }, _) => {
+                self.note(packet.dst, &packet, |count| &mut count.to);
+            }
+            _ => {}
+        }
+        let Some(bound) = self.bindings.get_mut(&traffic) else {
+            return self.refused_as(packet, DropReason::NoBinding);
+        };
+        match exit {
             Exit::Tunnel(number) => match self.tunnels.get(&number) {
                 Some(tunnel) => match put_into(tunnel, packet) {
                     Ok(outer) => Led::Into(outer),

@@ -441,6 +441,10 @@ impl Network {
                 Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
                 Action::Address(address, present) => self.set_address(id, address, present),
                 Action::Forward(part, present) => self.forward(id, &part, present),
+                Action::Count(prefix, present) => {
+                    let relay = self.nodes[node.0 as usize].relay.get_or_insert_default();
+                    relay.count(prefix, present);
+                }
                 Action::FlowsMoved => self.do_at_others(id, Step::FlowsMoved),
                 Action::Log(line) => self.say(node, || line),
             }

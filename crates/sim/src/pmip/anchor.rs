@@ -2,14 +2,14 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Machine, Time};
 use segue_ip::{FlowKey, Input, Output, Traffic};
-use segue_mih::{Event, Foretold, Leaving, Reporting, What};
-use segue_pmip::{LinkLayer, LinkQuality, Lma, LmaInput, LmaRecord, LmaWish, Report};
+use segue_node::{Carried, Node, NodeInput, NodeWish};
+use segue_pmip::{Lma, LmaInput, LmaRecord, LmaWish, Report};
 use segue_wire::DropReason;
-use segue_wire::mih::identity::LinkAddress;
 
-use crate::mih::{Ear, Heard};
+use super::uses::of_role;
+use crate::mih::Sources;
 use crate::net::flow_key;
 use crate::role::{Engine, datagram};
 use crate::{Io, Packet};
@@ -18,19 +18,9 @@ use crate::{Io, Packet};
 /// limits.
 const FLOWS: usize = 4_096;
 const PACKETS: usize = 64;
-/// Interval of the search for new links.
-const LOOK: Span = Span::from_secs(1);
 
-/// The engine of an anchor: the machine, the held packets, and an IEEE 802.21 function if it receives link events.
-pub struct Anchor(pub Lma, Asked, Option<Hearing>);
-
-/// The parts that process link events.
-struct Hearing {
-    ear: Ear,
-    leaving: Leaving,
-    /// Requests links to report their quality; with the time of the next search for new links.
-    reporting: Option<(Reporting, Time)>,
-}
+/// The engine of an anchor: its node, the held packets, and source addresses.
+pub struct Anchor(pub Node<Lma>, Asked, Sources);
 
 /// Packets for which the node has no tunnel yet.
 struct Asked {
@@ -41,41 +31,9 @@ struct Asked {
 }
 
 impl Anchor {
-    /// An engine for a machine that starts.
-    #[must_use]
-    pub fn new(machine: Lma) -> Anchor {
-        Anchor(machine, Asked { waiting: BTreeMap::new(), refused: 0 }, None)
-    }
-
-    /// The same with a function that receives link events; if `reports`, it also requests reports of link quality.
-    pub(crate) fn hearing(self, now: Time, ear: Ear, reports: bool) -> Anchor {
-        let Anchor(machine, asked, _) = self;
-        let reporting = reports.then(|| (Reporting::default(), now + LOOK));
-        Anchor(machine, asked, Some(Hearing { ear, leaving: Leaving::default(), reporting }))
-    }
-
-    /// Processes an event from the function.
-    fn told(&mut self, now: Time, event: Event) {
-        let Some(Hearing { ear, leaving, .. }) = &mut self.2 else { return };
-        if let What::Parameters(reports) = &event.what {
-            let mac = event.station.as_ref().and_then(LinkAddress::as_mac).map(LinkLayer::mac);
-            let told = mac.zip(LinkQuality::reported(reports));
-            if let Some((link_layer, quality)) = told.filter(|_| ear.machine().is_newest(&event)) {
-                self.0.handle(now, Input::Own(LmaInput::Link { link_layer, quality }));
-            }
-            return;
-        }
-        let (station, within) = match leaving.follow(ear.machine(), event) {
-            Some(Foretold::GoingDown { station, within }) => (station, Some(within)),
-            Some(Foretold::Stays { station }) => (station, None),
-            None => return,
-        };
-        let Some(link_layer) = station.as_mac().map(LinkLayer::mac) else { return };
-        let own = match within {
-            Some(within) => LmaInput::GoingDown { link_layer, within },
-            None => LmaInput::Stays { link_layer },
-        };
-        self.0.handle(now, Input::Own(own));
+    /// An engine for a node that starts.
+    pub(super) fn new(node: Node<Lma>, sources: Sources) -> Anchor {
+        Anchor(node, Asked { waiting: BTreeMap::new(), refused: 0 }, sources)
     }
 
     /// Number of packets that wait for the machine.
@@ -107,6 +65,7 @@ impl Anchor {
             | LmaWish::Went { .. }
             | LmaWish::Ended(_)
             | LmaWish::Inspect(_)
+            | LmaWish::Link { .. }
             | LmaWish::Interface { .. } => {}
             // There is no external authorization.
             LmaWish::Authorize { .. } | LmaWish::Bound { .. } | LmaWish::Unbound { .. } => {}
@@ -115,9 +74,12 @@ impl Anchor {
 
     /// Reports to the machine when flows last carried a packet.
     pub(super) fn inspect(&mut self, io: &Io<'_>, flows: &[FlowKey]) {
-        let last = |key: &FlowKey| io.node.relay()?.last_sent(&Traffic::Flow(*key));
-        let last = flows.iter().map(|key| (*key, last(key))).collect();
-        self.0.handle(io.now, Input::Own(LmaInput::LastSent(last)));
+        let carried = |key: &FlowKey| {
+            let last_sent = io.node.relay().and_then(|relay| relay.last_sent(&Traffic::Flow(*key)));
+            (*key, Carried { last_sent, ..Carried::default() })
+        };
+        let carried = flows.iter().map(carried).collect();
+        self.0.handle(io.now, Input::Own(NodeInput::Carried(carried)));
     }
 }
 
@@ -144,8 +106,8 @@ impl Asked {
 }
 
 impl Engine for Anchor {
-    type Own = LmaInput;
-    type Wish = LmaWish;
+    type Own = NodeInput<LmaInput>;
+    type Wish = NodeWish<LmaWish>;
     type Report = Report;
     type Record = LmaRecord;
 
@@ -154,21 +116,14 @@ impl Engine for Anchor {
         self.1.refused = before.refused() + before.waiting() as u64;
     }
 
-    fn handle(&mut self, now: Time, input: Input<LmaInput, LmaRecord>) {
-        if let (Some(Hearing { ear, .. }), Input::Interfaces(all)) = (&mut self.2, &input) {
-            ear.see(now, all);
+    fn handle(&mut self, now: Time, input: Input<NodeInput<LmaInput>, LmaRecord>) {
+        if let Input::Interfaces(all) = &input {
+            self.2.see(all);
         }
         self.0.handle(now, input);
     }
 
     fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
-        let packet = match &mut self.2 {
-            Some(Hearing { ear, .. }) => match ear.receive(io, over, packet) {
-                Some(others) => others,
-                None => return,
-            },
-            None => packet,
-        };
         if io.node.owns(packet.dst) {
             if let Some(datagram) = datagram(over, packet) {
                 self.0.handle(io.now, Input::Datagram(datagram));
@@ -177,36 +132,19 @@ impl Engine for Anchor {
         }
         let (key, dscp) = (flow_key(&packet), packet.dscp);
         if self.1.keep(io, key, packet) {
-            self.0.handle(io.now, Input::Own(LmaInput::Flow { key, dscp }));
+            self.0.handle(io.now, Input::Own(NodeInput::Own(LmaInput::Flow { key, dscp })));
         }
     }
 
     fn tick(&mut self, now: Time) {
         self.0.tick(now);
-        if let Some(Hearing { ear, reporting, .. }) = &mut self.2 {
-            ear.tick(now);
-            if let Some((reporting, at)) = reporting.as_mut().filter(|(_, at)| *at <= now) {
-                *at = now + LOOK;
-                let orders = reporting.turn(now, ear.machine());
-                orders.into_iter().for_each(|order| ear.order(now, order));
-            }
-        }
     }
 
     fn deadline(&self) -> Option<Time> {
-        let ear = self.2.as_ref().and_then(|hearing| hearing.ear.deadline());
-        let reporting = self.2.as_ref().and_then(|hearing| hearing.reporting.as_ref());
-        let turn = reporting.map(|(_, at)| *at);
-        self.0.deadline().map(|(at, _)| at).into_iter().chain(ear).chain(turn).min()
+        self.0.deadline().map(|(at, _)| at)
     }
 
-    fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<LmaWish, Report, LmaRecord>> {
-        while let Some(heard) = self.2.as_mut().and_then(|hearing| hearing.ear.poll(io)) {
-            match heard {
-                Heard::Send(datagram) => return Some(Output::Send(datagram, None)),
-                Heard::Event(event) => self.told(io.now, event),
-            }
-        }
-        self.0.poll()
+    fn poll(&mut self, io: &mut Io<'_>) -> Option<Output<NodeWish<LmaWish>, Report, LmaRecord>> {
+        of_role(&mut self.0, &self.2, io)
     }
 }

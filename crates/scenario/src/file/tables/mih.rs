@@ -201,7 +201,7 @@ pub(super) fn link_of(
 
 /// Settings of a role's IEEE 802.21 function: it receives events of `links`, or of all links if there are none, from
 /// the functions named, or from those at its node.
-pub(super) fn ear(
+pub(super) fn function(
     builder: &mut Builder<'_>,
     (role, node): (&str, NodeId),
     named_ones: &[Name],

@@ -14,7 +14,7 @@ use segue_pmip::{
     Access, Allowed, Identities, Identity, LinkLayer, LmaConfig, LmaRecord, MOBILITY, MagConfig,
 };
 use segue_sim::net::CellId;
-use segue_sim::pmip::{LmaRole, MagRole, add_lma, add_mag, no_clock};
+use segue_sim::pmip::{LmaRole, MagRole, Uses, add_lma, add_mag, no_clock};
 use segue_sim::{AgentId, NodeId, RoleAgent};
 use segue_wire::mih::identity::LinkAddress;
 use segue_wire::mobility::Profile;
@@ -157,7 +157,7 @@ impl Table for LmaTable {
         let Planned { node, config, leases, .. } = builder.kept::<Domain>().anchors[name].clone();
         let mut role = LmaRole::new(config);
         if !self.own.functions.is_empty() {
-            role.ear = Some(mih::ear(builder, (name, node), &self.own.functions, &[])?);
+            role.uses.mih = Some(mih::function(builder, (name, node), &self.own.functions, &[])?);
         }
         let mut agent = RoleAgent::of(role, seed);
         agent.recall(leases);
@@ -233,8 +233,9 @@ impl Table for MagTable {
         let (name, seed) = (self.own.name.get_ref(), seed(builder));
         let links: Vec<LinkAddress> = told.values().cloned().collect();
         let hears = !links.is_empty();
-        let ear = hears.then(|| mih::ear(builder, (name, node), &[], &links)).transpose()?;
-        let role = MagRole { config, cells, watched: true, ear, told };
+        let mih = hears.then(|| mih::function(builder, (name, node), &[], &links)).transpose()?;
+        let uses = Uses { mih, radius: None };
+        let role = MagRole { config, cells, watched: true, uses, told };
         let agent = RoleAgent::of(role, seed);
         let id = add_mag(&mut builder.network, node, name, agent);
         builder.add_role::<MagRole>(name, id);

@@ -22,7 +22,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// A key and its value in words.
-pub(super) struct Row {
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
     /// The key as written in the file.
     pub key: String,
     /// The value in force.
@@ -90,7 +91,7 @@ fn common(common: &Common, every: &str) -> Words<'static> {
 }
 
 /// Rows for a host.
-pub(super) fn host(text: &str, file: &HostFile, settings: &host::Settings) -> Vec<Row> {
+pub(crate) fn host(text: &str, file: &HostFile, settings: &host::Settings) -> Vec<Row> {
     let steering = &settings.steering;
     let mut words = common(&settings.common, "all that reach the anchor");
     words.extend([
@@ -139,7 +140,7 @@ fn probing(path: &PathConfig) -> String {
 }
 
 /// Rows for an anchor.
-pub(super) fn anchor(text: &str, file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
+pub(crate) fn anchor(text: &str, file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
     let [v4, v6] = [settings.pool_v4, settings.pool_v6].map(|pool| pool.map(|pool| pool.prefix()));
     let pools: Vec<Prefix> = [v4, v6].into_iter().flatten().collect();
     let in_force = nat::in_force(&pools, settings.nat);
@@ -155,7 +156,7 @@ pub(super) fn anchor(text: &str, file: &AnchorFile, settings: &anchor::Settings)
 }
 
 /// Rows for a local mobility anchor.
-pub(super) fn lma(text: &str, file: &LmaFile, settings: &Lma) -> Vec<Row> {
+pub(crate) fn lma(text: &str, file: &LmaFile, settings: &Lma) -> Vec<Row> {
     let machine = &settings.machine;
     let measured =
         machine.keepalive.as_ref().map_or("gateways are not measured".into(), |probed| {
@@ -184,7 +185,7 @@ fn rated(rated: &Rated) -> String {
 }
 
 /// Rows for a mobile access gateway.
-pub(super) fn mag(text: &str, file: &MagFile, settings: &Mag) -> Vec<Row> {
+pub(crate) fn mag(text: &str, file: &MagFile, settings: &Mag) -> Vec<Row> {
     let machine = &settings.machine;
     let accesses = machine.accesses.iter();
     let hosts = machine.identities.as_ref().map_or(0, |identities| identities.known.len());
@@ -220,14 +221,14 @@ fn mih(settings: &Mih) -> Words<'static> {
 }
 
 /// Rows for an MIH function.
-pub(super) fn mih_function(text: &str, file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
+pub(crate) fn mih_function(text: &str, file: &MihFunctionFile, settings: &Mih) -> Vec<Row> {
     let mut words = mih(settings);
     words.push(("peers", listed(&settings.machine.peers, "none")));
     rows(text, file, words)
 }
 
 /// Rows for a link service access point.
-pub(super) fn mih_link_sap(text: &str, file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
+pub(crate) fn mih_link_sap(text: &str, file: &MihLinkSapFile, settings: &Mih) -> Vec<Row> {
     let mut words = mih(settings);
     words.push(("link", listed(settings.links.iter().map(|link| &link.interface), "none")));
     let mut rows = rows(text, file, words);
@@ -272,7 +273,7 @@ fn radius(radius: Option<&Radius>) -> String {
 }
 
 /// Rows for a test network.
-pub(super) fn lab(plan: &Plan) -> Vec<Row> {
+pub(crate) fn lab(plan: &Plan) -> Vec<Row> {
     let (nodes, links) = plan.names();
     let (cells, radios) = plan.air();
     vec![
@@ -284,7 +285,7 @@ pub(super) fn lab(plan: &Plan) -> Vec<Row> {
 }
 
 /// Rows for a simulated network.
-pub(super) fn scenario(scenario: &Scenario) -> Vec<Row> {
+pub(crate) fn scenario(scenario: &Scenario) -> Vec<Row> {
     let built = scenario.build();
     vec![
         row("seed", scenario.seed(), false),
@@ -295,7 +296,7 @@ pub(super) fn scenario(scenario: &Scenario) -> Vec<Row> {
 }
 
 /// Rows for a simulated population.
-pub(super) fn population(spec: &Spec) -> Vec<Row> {
+pub(crate) fn population(spec: &Spec) -> Vec<Row> {
     vec![
         row("seed", spec.seed, false),
         row("duration", spec.duration, false),

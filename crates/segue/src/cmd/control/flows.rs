@@ -4,9 +4,8 @@ use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use segue_daemon::control::{self, FlowStatus, tunnels};
+use segue_daemon::control::{self, Any, FlowStatus, Status, tunnels};
 use segue_daemon::pmip::lma;
-use segue_daemon::run::Role;
 use segue_text::terminal::Stream;
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::units;
@@ -61,18 +60,20 @@ const COLUMNS: [Column; 8] = [
     Column::right("idle", 7).apart(),
 ];
 
-/// Runs `segue flows`.
-pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
+/// How a role shows flows that its status holds.
+pub(crate) type Shows = fn(&FlowsArgs, Status<Any>) -> anyhow::Result<ExitCode>;
+
+/// Runs `segue flows`. `shows` finds how a role shows flows that only its status holds.
+pub(super) fn flows(args: FlowsArgs, shows: fn(&str) -> Option<Shows>) -> anyhow::Result<ExitCode> {
     let (socket, mut flows) = (args.which.socket()?, Vec::new());
     let asked = tunnels::flows(&socket, args.host.as_deref(), |page| {
         flows.extend(page);
         Ok(())
     });
     if let Err(error) = asked {
-        return match control::status::<lma::Words>(&socket, u64::MAX) {
-            Ok(status) if status.head.role == lma::Daemon::NAME => to_gateways(&args, &status.body),
-            _ => Err(error),
-        };
+        let Ok(status) = control::status::<Any>(&socket, u64::MAX) else { return Err(error) };
+        let Some(show) = shows(&status.head.role) else { return Err(error) };
+        return show(&args, status);
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&flows)?);
@@ -85,7 +86,8 @@ pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the flows that a local mobility anchor sends to gateways, those with most packets first.
-fn to_gateways(args: &FlowsArgs, status: &lma::LmaStatus) -> anyhow::Result<ExitCode> {
+pub(crate) fn to_gateways(args: &FlowsArgs, status: Status<Any>) -> anyhow::Result<ExitCode> {
+    let status: lma::LmaStatus = serde_json::from_value(status.body.into())?;
     if args.sort != Sort::Busy {
         bail!(
             "--sort is for hosts and anchors of tunnels; here those with most packets come first"
@@ -108,7 +110,7 @@ fn to_gateways(args: &FlowsArgs, status: &lma::LmaStatus) -> anyhow::Result<Exit
     let (Limit::Flows(most) | Limit::Lines(most)) = Limit::of(args.limit);
     flows.truncate(most.max(1));
     let paper = Paper::output();
-    let lines = pmip::flows(&flows, status, (all, "--limit N"), args.why, paper);
+    let lines = pmip::flows(&flows, &status, (all, "--limit N"), args.why, paper);
     lines.iter().for_each(|line| println!("{line}"));
     Ok(ExitCode::SUCCESS)
 }

@@ -1,34 +1,30 @@
 //! `segue status`: once, or every second.
 
-mod mih;
-mod page;
-pub(super) mod pmip;
+pub(crate) mod mih;
+pub(crate) mod page;
+pub(crate) mod pmip;
 mod sentence;
-mod tunnels;
+pub(crate) mod tunnels;
 
 use std::process::ExitCode;
 
-use clap::builder::PossibleValuesParser as Roles;
+use clap::builder::PossibleValuesParser;
 use segue_clock::Span;
-use segue_daemon::control::{self, Any, Head, Status, Tunnels, Vocabulary, tunnels::ROLES};
-use segue_daemon::pmip::{lma, mag};
-use segue_daemon::run::Role;
+use segue_daemon::control::{self, Any, EventRecord, Status};
 use segue_linux::clock;
 use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
 use segue_text::terminal::layout;
 use segue_text::terminal::{Live, Stream, Tone};
-use serde::Serialize;
-use serde_json::Value;
 
-use self::page::{counted, sentences};
+use self::page::key_by_key;
 use super::which::{Paper, Which};
+use crate::cmd::roles;
 
 /// Show the status of a running daemon.
 #[derive(clap::Args)]
 pub struct StatusArgs {
-    /// Role of the daemon, if several run here: host, anchor, pmip-lma, pmip-mag, mih-function, mih-link-sap
-    #[arg(value_name = "ROLE", conflicts_with = "control", value_parser = Roles::new(ROLE_NAMES), hide_possible_values = true)]
+    #[arg(value_name = "ROLE", conflicts_with = "control", value_parser = names(), hide_possible_values = true, help = help())]
     role: Option<String>,
     #[command(flatten)]
     which: Which,
@@ -39,10 +35,6 @@ pub struct StatusArgs {
     #[arg(long)]
     json: bool,
 }
-
-/// The roles with a status.
-const ROLE_NAMES: [&str; 7] =
-    ["host", "anchor", "pmip-lma", "pmip-mag", "mih-function", "mih-link-sap", "echo"];
 
 /// Time between two polls.
 const EVERY: Span = Span::from_secs(1);
@@ -57,77 +49,44 @@ pub fn status(mut args: StatusArgs) -> anyhow::Result<ExitCode> {
     if args.watch {
         return watch(&args);
     }
-    let shown = Shown::ask(&args.which, 0)?;
+    let shown = ask(&args.which, 0)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&shown)?);
     } else {
         let paper = Paper::output();
-        print(&shown.lines(paper), &shown.events(paper));
+        print(&lines(&shown, paper), &events(&shown, paper));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A status, typed by role.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Shown {
-    Tunnels(Status<Tunnels>),
-    Lma(Status<lma::Words>),
-    Mag(Status<mag::Words>),
-    Mih(Status<segue_daemon::mih::Words>),
-    /// A role without a page, or a daemon of another version.
-    Other(Status<Any>),
+/// The roles that can be named.
+fn names() -> PossibleValuesParser {
+    roles::daemons().map(|(role, _)| role.name).into()
 }
 
-impl Shown {
-    /// Asks a daemon for its status, with events from number `events_from` on.
-    fn ask(which: &Which, events_from: u64) -> anyhow::Result<Shown> {
-        use segue_daemon::mih::Daemon as Mih;
-        let status: Status<Any> = control::status(&which.socket()?, events_from)?;
-        let value = serde_json::to_value(&status)?;
-        let own = match &*status.head.role {
-            role if ROLES.contains(&role) => serde_json::from_value(value).map(Shown::Tunnels),
-            <lma::Daemon as Role>::NAME => serde_json::from_value(value).map(Shown::Lma),
-            <mag::Daemon as Role>::NAME => serde_json::from_value(value).map(Shown::Mag),
-            <Mih<false> as Role>::NAME | <Mih<true> as Role>::NAME => {
-                serde_json::from_value(value).map(Shown::Mih)
-            }
-            _ => return Ok(Shown::Other(status)),
-        };
-        Ok(own.unwrap_or(Shown::Other(status)))
-    }
+fn help() -> String {
+    let names: Vec<&str> = roles::installed().map(|role| role.name).collect();
+    format!("Role of the daemon, if several run here: {}", names.join(", "))
+}
 
-    fn head(&self) -> &Head {
-        match self {
-            Shown::Tunnels(status) => &status.head,
-            Shown::Lma(status) => &status.head,
-            Shown::Mag(status) => &status.head,
-            Shown::Mih(status) => &status.head,
-            Shown::Other(status) => &status.head,
-        }
-    }
+fn ask(which: &Which, events_from: u64) -> anyhow::Result<Status<Any>> {
+    control::status(&which.socket()?, events_from)
+}
 
-    /// The lines of the status without its events.
-    fn lines(&self, paper: Paper) -> Vec<String> {
-        match self {
-            Shown::Tunnels(status) => tunnels::lines(status, paper),
-            Shown::Lma(status) => pmip::anchor(&status.head, &status.body, paper),
-            Shown::Mag(status) => pmip::gateway(&status.head, &status.body, paper),
-            Shown::Mih(status) => mih::lines(&status.head, &status.body, paper),
-            Shown::Other(status) => other(status, paper),
-        }
-    }
+/// The lines of a status without its events. A daemon of another version may have one that its page does not know.
+fn lines(status: &Status<Any>, paper: Paper) -> Vec<String> {
+    let page = roles::daemon(&status.head.role).and_then(|daemon| daemon.page);
+    let typed = page.and_then(|page| page(serde_json::to_value(status).ok()?, paper).ok());
+    typed.unwrap_or_else(|| key_by_key(status, paper))
+}
 
-    /// The last events, each as one or more lines.
-    fn events(&self, paper: Paper) -> Vec<Vec<String>> {
-        match self {
-            Shown::Tunnels(status) => events(status, paper),
-            Shown::Lma(status) => events(status, paper),
-            Shown::Mag(status) => events(status, paper),
-            Shown::Mih(status) => events(status, paper),
-            Shown::Other(status) => events(status, paper),
-        }
-    }
+/// The last events, each as one or more lines.
+fn events(Status { head, events, .. }: &Status<Any>, paper: Paper) -> Vec<Vec<String>> {
+    let line = |event: &EventRecord<Any>| {
+        let ago = head.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
+        layout::sentence(&format!("{ago:>8.1} s ago  {}", event.text), paper.room)
+    };
+    events[events.len().saturating_sub(EVENTS)..].iter().map(line).collect()
 }
 
 fn print(lines: &[String], events: &[Vec<String>]) {
@@ -154,9 +113,9 @@ fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let (mut next_event, mut last) = (0, None);
     loop {
         let until = clock::monotonic() + EVERY;
-        match Shown::ask(&args.which, if args.json { next_event } else { 0 }) {
+        match ask(&args.which, if args.json { next_event } else { 0 }) {
             Ok(shown) => {
-                next_event = shown.head().next_event;
+                next_event = shown.head.next_event;
                 watch.tell(&shown)?;
                 last = Some(shown);
             }
@@ -176,7 +135,7 @@ fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl Watch {
-    fn tell(&mut self, shown: &Shown) -> anyhow::Result<()> {
+    fn tell(&mut self, shown: &Status<Any>) -> anyhow::Result<()> {
         match self {
             Watch::Json => println!("{}", serde_json::to_string(shown)?),
             Watch::Live(live) => {
@@ -185,7 +144,7 @@ impl Watch {
             }
             Watch::Text => {
                 let paper = Paper::output();
-                print(&shown.lines(paper), &shown.events(paper));
+                print(&lines(shown, paper), &events(shown, paper));
                 println!();
             }
         }
@@ -193,7 +152,7 @@ impl Watch {
     }
 
     /// Reports that the daemon does not answer.
-    fn miss(&mut self, last: Option<&Shown>, why: &str) -> anyhow::Result<()> {
+    fn miss(&mut self, last: Option<&Status<Any>>, why: &str) -> anyhow::Result<()> {
         match (self, last) {
             (Watch::Live(live), Some(last)) => {
                 let (paper, rows) = (Paper::live(live), live.size().rows);
@@ -209,10 +168,10 @@ impl Watch {
 }
 
 /// The part of the status that fits on a terminal with `rows` rows, with the latest events.
-fn page(shown: &Shown, paper: Paper, rows: usize) -> Vec<String> {
-    let mut all = shown.lines(paper);
+fn page(shown: &Status<Any>, paper: Paper, rows: usize) -> Vec<String> {
+    let mut all = lines(shown, paper);
     let mut left = rows.saturating_sub(1 + all.len());
-    let fitting = shown.events(paper).into_iter().rev().take_while(|event| {
+    let fitting = events(shown, paper).into_iter().rev().take_while(|event| {
         let fits = event.len() <= left;
         left = left.saturating_sub(event.len());
         fits
@@ -220,47 +179,4 @@ fn page(shown: &Shown, paper: Paper, rows: usize) -> Vec<String> {
     let fitting: Vec<Vec<String>> = fitting.collect();
     all.extend(fitting.into_iter().rev().flatten());
     all
-}
-
-/// The last events, each as one or more lines.
-fn events<V: Vocabulary>(status: &Status<V>, paper: Paper) -> Vec<Vec<String>> {
-    let from = status.events.len().saturating_sub(EVENTS);
-    let line = |event: &control::EventRecord<V>| {
-        let ago = status.head.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
-        layout::sentence(&format!("{ago:>8.1} s ago  {}", event.text), paper.room)
-    };
-    status.events[from..].iter().map(line).collect()
-}
-
-/// The head that every daemon reports, and the remaining fields unformatted.
-fn other(status: &Status<Any>, paper: Paper) -> Vec<String> {
-    let mut said = vec![format!("{}, up {:.0} s", status.head.role, status.head.uptime_s)];
-    for (key, value) in &status.body {
-        match value {
-            Value::Array(items) if items.first().is_some_and(Value::is_object) => {
-                for (n, item) in items.iter().enumerate() {
-                    said.push(format!("{:10} {}", if n == 0 { key } else { "" }, words(item)));
-                }
-            }
-            value => said.push(format!("{key:10} {}", words(value))),
-        }
-    }
-    said.extend(counted(&status.head.drops));
-    sentences(&said, paper)
-}
-
-/// A value in words.
-fn words(value: &Value) -> String {
-    match value {
-        Value::Null => "unknown".into(),
-        Value::String(text) => text.clone(),
-        Value::Array(all) if all.is_empty() => "none".into(),
-        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(" "),
-        Value::Object(all) if all.is_empty() => "none".into(),
-        Value::Object(all) => {
-            let parts = all.iter().map(|(key, value)| format!("{key} {}", words(value)));
-            parts.collect::<Vec<_>>().join(", ")
-        }
-        number => number.to_string(),
-    }
 }

@@ -9,7 +9,7 @@ use segue_text::terminal::{Colours, Live, Stream};
 
 /// Which daemon.
 #[derive(clap::Args)]
-pub(super) struct Which {
+pub(crate) struct Which {
     /// Control socket (default: the host's, else the anchor's, else the only one here)
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -74,7 +74,7 @@ fn instance_of<'a>(role: &str, socket: &'a Path) -> Option<&'a str> {
 
 /// Width and colours of the output.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paper {
+pub(crate) struct Paper {
     /// Characters per line.
     pub(super) room: usize,
     pub(super) colours: Colours,

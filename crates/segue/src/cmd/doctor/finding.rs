@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Ok,
     /// The operator has to do something.
     Todo,
@@ -16,26 +16,26 @@ pub(super) enum Verdict {
 
 /// A line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    pub(super) check: &'static str,
-    pub(super) verdict: Verdict,
+pub(crate) struct Finding {
+    pub(crate) check: &'static str,
+    pub(crate) verdict: Verdict,
     /// What was found and what to do about it.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
-pub(super) fn ok(check: &'static str, text: impl Into<String>) -> Finding {
+pub(crate) fn ok(check: &'static str, text: impl Into<String>) -> Finding {
     Finding { check, verdict: Verdict::Ok, text: text.into() }
 }
 
-pub(super) fn todo(check: &'static str, text: impl Into<String>) -> Finding {
+pub(crate) fn todo(check: &'static str, text: impl Into<String>) -> Finding {
     Finding { check, verdict: Verdict::Todo, text: text.into() }
 }
 
-pub(super) fn unknown(check: &'static str, text: impl Into<String>) -> Finding {
+pub(crate) fn unknown(check: &'static str, text: impl Into<String>) -> Finding {
     Finding { check, verdict: Verdict::Unknown, text: text.into() }
 }
 
 /// An error in one line.
-pub(super) fn told(error: impl Into<anyhow::Error>) -> String {
+pub(crate) fn told(error: impl Into<anyhow::Error>) -> String {
     Told(&error.into()).to_string()
 }

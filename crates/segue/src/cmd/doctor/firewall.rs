@@ -353,7 +353,7 @@ fn forward_in(chains: &[&Chain], device: &str, tool: &str) -> Option<Finding> {
 
 /// Checks whether the filter blocks hosts at an anchor with these ports (of tunnels and of signalling) and this tunnel
 /// device.
-pub(super) fn at_anchor(ports: &[u16], device: &str) -> Vec<Finding> {
+pub(crate) fn at_anchor(ports: &[u16], device: &str) -> Vec<Finding> {
     match nft::ruleset() {
         Err(error) => vec![unknown(CHECK, format!("its rules cannot be read: {}", told(error)))],
         Ok(ruleset) => {
@@ -364,7 +364,7 @@ pub(super) fn at_anchor(ports: &[u16], device: &str) -> Vec<Finding> {
 }
 
 /// Checks whether a host's own filter blocks packets from the anchor.
-pub(super) fn at_host(port: u16) -> Option<Finding> {
+pub(crate) fn at_host(port: u16) -> Option<Finding> {
     let chains = chains(&nft::ruleset().ok()?);
     let Fate::Refused(rule) = worst(&chains, port) else { return None };
     Some(todo(CHECK, format!("a rule drops UDP {port}, which the tunnel needs: {rule}; remove it")))

@@ -10,7 +10,7 @@ use segue_pmip::{LmaConfig, MagConfig};
 use super::finding::{Finding, ok, todo, told, unknown};
 
 /// Interfaces and addresses that the file names and this machine does not have.
-pub(super) fn accesses(config: &MagConfig) -> Vec<Finding> {
+pub(crate) fn accesses(config: &MagConfig) -> Vec<Finding> {
     match lacks::of_gateway(config) {
         Err(error) => vec![unknown("access", told(error))],
         Ok(lacks) if lacks.is_empty() => {
@@ -22,7 +22,7 @@ pub(super) fn accesses(config: &MagConfig) -> Vec<Finding> {
 }
 
 /// Checks that routes lead to the anchor by an interface that is not an access.
-pub(super) fn anchor(config: &MagConfig) -> Finding {
+pub(crate) fn anchor(config: &MagConfig) -> Finding {
     if let Err(error) = uplink::check(config.anchors(), &config.accesses) {
         return todo("anchor", told(error));
     }
@@ -41,7 +41,7 @@ pub(super) fn anchor(config: &MagConfig) -> Finding {
 }
 
 /// Addresses of a local mobility anchor that the file names and this machine does not have.
-pub(super) fn anchor_addresses(config: &LmaConfig) -> Vec<Finding> {
+pub(crate) fn anchor_addresses(config: &LmaConfig) -> Vec<Finding> {
     match lacks::of_anchor(config) {
         Err(error) => vec![unknown("address", told(error))],
         Ok(lacks) if lacks.is_empty() => vec![ok("address", config.address.to_string())],

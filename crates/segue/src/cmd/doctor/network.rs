@@ -36,17 +36,17 @@ const FORWARDING: [&str; 2] =
     ["/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"];
 
 /// Reads the interfaces of this machine.
-pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
+pub(crate) fn interfaces() -> anyhow::Result<Vec<Device>> {
     Ok(runtime()?.block_on(snapshot())?)
 }
 
-pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().context("no event loop")
 }
 
 /// Checks that a port is free, or used by our own daemon. `closed` says why this user may not ask the daemon.
-pub(super) fn port(
+pub(crate) fn port(
     check: &'static str,
     port: u16,
     running: Option<&Status<Tunnels>>,
@@ -82,7 +82,7 @@ pub(super) fn port(
 }
 
 /// The anchor's addresses, found as the host finds them, and a finding about names that do not resolve.
-pub(super) fn resolve(
+pub(crate) fn resolve(
     named: &[Locator],
     interfaces: &[Device],
     settings: &host::Settings,
@@ -104,7 +104,7 @@ pub(super) fn resolve(
 }
 
 /// The translators of accesses without IPv4: as the running host knows them, else found by the host's own method.
-pub(super) fn translators(
+pub(crate) fn translators(
     anchor: &[SocketAddr],
     interfaces: &[Device],
     settings: &host::Settings,
@@ -117,7 +117,7 @@ pub(super) fn translators(
 }
 
 /// The addresses at which translators present the anchor.
-pub(super) fn synthesized(
+pub(crate) fn synthesized(
     translators: &[TranslatorStatus],
     anchor: &[SocketAddr],
 ) -> Vec<SocketAddr> {
@@ -134,7 +134,7 @@ pub(super) fn synthesized(
 }
 
 /// Findings about translators.
-pub(super) fn translation(translators: &[TranslatorStatus]) -> Vec<Finding> {
+pub(crate) fn translation(translators: &[TranslatorStatus]) -> Vec<Finding> {
     const CHECK: &str = "translator";
     let line = |known: &TranslatorStatus| {
         let TranslatorStatus { interface, prefix, learned, why } = known;
@@ -196,7 +196,7 @@ pub(crate) fn reachability(
 }
 
 /// Explains why a registered host has no working path.
-pub(super) fn without_path(status: &Status<Tunnels>) -> Option<Finding> {
+pub(crate) fn without_path(status: &Status<Tunnels>) -> Option<Finding> {
     let works = status.body.paths.iter().any(|path| ["up", "unwatched"].contains(&&*path.state));
     let trouble = status.body.trouble.as_ref().filter(|_| status.body.registered && !works)?;
     Some(todo("paths", &*trouble.why))
@@ -334,7 +334,7 @@ pub(crate) fn host_ways(
 }
 
 /// The flows whose data a path drops although probes pass.
-pub(super) fn filtered(status: &Status<Tunnels>) -> Vec<Finding> {
+pub(crate) fn filtered(status: &Status<Tunnels>) -> Vec<Finding> {
     let advice = "a firewall, translator or policer on the way matches what is inside the tunnel, its code point or its size";
     let found = status.body.filtered.iter();
     found.map(|filter| todo("filter", format!("{filter}; {advice}"))).collect()
@@ -382,7 +382,7 @@ fn source(
 }
 
 /// Rules and routes of other programs that divert the host's packets.
-pub(super) fn others(interfaces: &[Device], settings: &host::Settings) -> Vec<Finding> {
+pub(crate) fn others(interfaces: &[Device], settings: &host::Settings) -> Vec<Finding> {
     let found = match rivals(interfaces) {
         Ok(found) => found,
         Err(error) => return vec![unknown("routing", told(error))],
@@ -401,7 +401,7 @@ pub(super) fn others(interfaces: &[Device], settings: &host::Settings) -> Vec<Fi
 }
 
 /// Checks that the running daemon clamps the segment size of forwarded TCP connections to its tunnel.
-pub(super) fn clamp(running: Option<&Status<Tunnels>>) -> Option<Finding> {
+pub(crate) fn clamp(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     const CHECK: &str = "segment sizes";
     let device = &running?.body.device;
     let forwards = |path| read_flag(path).as_deref() == Some("1");
@@ -434,7 +434,7 @@ pub(super) fn clamp(running: Option<&Status<Tunnels>>) -> Option<Finding> {
 }
 
 /// Checks that the guard of a running user-space daemon against packets outside the tunnel still exists.
-pub(super) fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
+pub(crate) fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     let status =
         running.filter(|status| status.body.datapath == "user" && !status.body.inner.is_empty())?;
     let Some(there) = past::is_there(&status.body.device) else {

@@ -21,7 +21,7 @@ const LONGEST: u64 = 4_096;
 
 /// Finds accesses behind a captive portal. Sends a web request to port 80 of the anchor, where no anchor listens: a
 /// redirection to another host comes from a device in between. Skips accesses with a path that is up.
-pub(super) fn portals(
+pub(crate) fn portals(
     interfaces: &[Device],
     anchor: &[SocketAddr],
     running: Option<&Status<Tunnels>>,

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::sched::{CloneFlags, unshare};
-use segue_daemon::config::HostFile;
 use segue_daemon::control::{Status, Tunnels};
 use segue_daemon::host::{self, Membership};
 use segue_daemon::identity::Join;
@@ -16,7 +15,6 @@ use segue_datapath::{Role, Setup};
 use segue_linux::clock;
 
 use super::finding::{Finding, ok, todo, told, unknown};
-use crate::cmd::clean;
 
 /// The capabilities that a daemon needs: number, name, and whether only eBPF needs it.
 const CAPABILITIES: [(u32, &str, bool); 4] = [
@@ -27,7 +25,7 @@ const CAPABILITIES: [(u32, &str, bool); 4] = [
 ];
 
 /// Checks the kernel's version.
-pub(super) fn kernel() -> Finding {
+pub(crate) fn kernel() -> Finding {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
@@ -51,7 +49,7 @@ fn effective() -> u64 {
 }
 
 /// Checks that the user has the capabilities to run a daemon.
-pub(super) fn capabilities() -> Finding {
+pub(crate) fn capabilities() -> Finding {
     let mask = effective();
     let missing: Vec<_> = CAPABILITIES.iter().filter(|(n, ..)| mask & 1 << n == 0).collect();
     let names = missing.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -70,7 +68,7 @@ pub(super) fn capabilities() -> Finding {
 }
 
 /// The datapath that a daemon would choose, tried in a separate network namespace.
-pub(super) fn datapath(choice: Choice, running: Option<&Status<Tunnels>>) -> Finding {
+pub(crate) fn datapath(choice: Choice, running: Option<&Status<Tunnels>>) -> Finding {
     if let Some(status) = running {
         return ok("datapath", format!("the running daemon has {}", status.body.datapath));
     }
@@ -122,26 +120,26 @@ fn try_ebpf() -> Result<(), Refused> {
 }
 
 /// Why a host's enrolment is unknown.
-pub(super) struct NoEnrolment {
+pub(crate) struct NoEnrolment {
     text: String,
     readable: bool,
 }
 
 impl NoEnrolment {
     /// The text for a host whose daemon runs and so holds an enrolment.
-    pub(super) fn running(&self) -> String {
+    pub(crate) fn running(&self) -> String {
         "the running daemon has it".into()
     }
 
     /// The finding for a host whose daemon does not run.
-    pub(super) fn told(&self) -> Finding {
+    pub(crate) fn told(&self) -> Finding {
         if self.readable { todo("enrolment", &self.text) } else { unknown("enrolment", &self.text) }
     }
 }
 
 /// Reads the anchor from the host's state or its join line.
-pub(super) fn enrolment(
-    file: &HostFile,
+pub(crate) fn enrolment(
+    join_file: Option<&Path>,
     settings: &host::Settings,
 ) -> Result<Membership, NoEnrolment> {
     let state = settings.state.display();
@@ -157,7 +155,7 @@ pub(super) fn enrolment(
         }
         Ok(None) => {}
     }
-    let Some(path) = &file.own.join_file else {
+    let Some(path) = join_file else {
         let text = format!(
             "none in {state}: run segue enroll NAME at the anchor, and segue host --join-file FILE here"
         );
@@ -178,7 +176,7 @@ pub(super) fn enrolment(
 }
 
 /// Checks that the host's certificate is valid.
-pub(super) fn credentials(seen: &Membership) -> Finding {
+pub(crate) fn credentials(seen: &Membership) -> Finding {
     let anchors: Vec<String> = seen.anchor.iter().map(ToString::to_string).collect();
     let anchors = anchors.join(", ");
     if let Some(advice) = &seen.rejected {
@@ -201,7 +199,7 @@ pub(super) fn credentials(seen: &Membership) -> Finding {
 }
 
 /// The finding for an anchor that has a pool of a family but no route for it.
-pub(super) fn no_way_out(v6: bool) -> Finding {
+pub(crate) fn no_way_out(v6: bool) -> Finding {
     const IPV6_OFF: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
     // The file is missing if the kernel has no IPv6.
     let is_off = || std::fs::read_to_string(IPV6_OFF).map_or(true, |off| off.trim() != "0");
@@ -220,7 +218,7 @@ pub(super) fn no_way_out(v6: bool) -> Finding {
 }
 
 /// Checks that the system's date is plausible.
-pub(super) fn clock() -> Finding {
+pub(crate) fn clock() -> Finding {
     // From 2026, since no version of the program is older, to 2100.
     const PLAUSIBLE: std::ops::Range<u64> = 1_767_225_600..4_102_444_800;
     let year = 1970 + clock::realtime_s() / 31_556_952;
@@ -232,14 +230,5 @@ pub(super) fn clock() -> Finding {
         false => {
             ok("clock", format!("plausible ({year}), though nothing says that it is synchronised"))
         }
-    }
-}
-
-/// Reports what `segue clean` would remove.
-pub(super) fn leftovers() -> Finding {
-    match clean::leftovers() {
-        Ok(found) if found.is_empty() => ok("leftovers", "none"),
-        Ok(found) => todo("leftovers", format!("{}: run segue clean", found.join(", "))),
-        Err(error) => unknown("leftovers", told(error)),
     }
 }

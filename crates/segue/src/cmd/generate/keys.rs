@@ -3,15 +3,12 @@
 use std::path::Path;
 
 use anyhow::Context;
-use segue_daemon::config::{
-    self, AnchorFile, HostFile, LmaFile, MagFile, MihFunctionFile, MihLinkSapFile,
-};
-use segue_grammar::Part;
+use segue_daemon::config;
 use segue_grammar::schema::{self, Key, Table};
 use segue_scenario::file as scenario;
 use serde_json::{Map, Value};
 
-use crate::cmd::check::FileKind;
+use crate::cmd::roles::Kind;
 
 /// Begins a table in a page: `<!-- keys: NAME -->`.
 const BEGIN: &str = "<!-- keys: ";
@@ -19,18 +16,8 @@ const BEGIN: &str = "<!-- keys: ";
 const END: &str = "<!-- end of keys -->";
 
 /// The JSON Schema of a kind of file.
-pub(super) fn schema(kind: FileKind) -> Value {
-    let keys = match kind {
-        FileKind::Host => HostFile::described(),
-        FileKind::Anchor => AnchorFile::described(),
-        FileKind::PmipLma => LmaFile::described(),
-        FileKind::PmipMag => MagFile::described(),
-        FileKind::MihFunction => MihFunctionFile::described(),
-        FileKind::MihLinkSap => MihLinkSapFile::described(),
-        FileKind::Lab => segue_lab::file::keys(),
-        FileKind::Scenario => scenario::keys(),
-    };
-    schema::document(kind.describe(), schema::table(keys))
+pub(super) fn schema((_, file): Kind) -> Value {
+    schema::document(file.title, schema::table((file.keys)()))
 }
 
 /// Writes the tables of a page between their marks.

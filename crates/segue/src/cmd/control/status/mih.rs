@@ -1,7 +1,7 @@
 //! The status page of the IEEE 802.21 daemons.
 
-use segue_daemon::control::Head;
-use segue_daemon::mih::{LinkStatus, MihStatus, StationStatus};
+use segue_daemon::control::Status;
+use segue_daemon::mih::{LinkStatus, MihStatus, StationStatus, Words};
 use segue_text::terminal::layout::Column;
 use segue_text::terminal::{Colours, Tone};
 
@@ -23,10 +23,10 @@ const STATIONS: [Column; 4] = [
 ];
 
 /// The lines of the page without its events.
-pub(super) fn lines(head: &Head, status: &MihStatus, paper: Paper) -> Vec<String> {
-    let MihStatus { links, registered, functions, refused, stranger, .. } = status;
+pub(crate) fn lines(Status { head, body, .. }: &Status<Words>, paper: Paper) -> Vec<String> {
+    let MihStatus { links, registered, functions, refused, stranger, .. } = body;
     let colours = paper.colours;
-    let mut said = vec![format!("{} {}, up {:.0} s", head.role, status.mihf_id, head.uptime_s)];
+    let mut said = vec![format!("{} {}, up {:.0} s", head.role, body.mihf_id, head.uptime_s)];
     for function in functions {
         let name = function.mihf_id.as_deref().unwrap_or("not heard of yet");
         let how = match function.registered {
@@ -84,6 +84,7 @@ fn of_station(link: &LinkStatus, station: &StationStatus, colours: Colours) -> V
 
 #[cfg(test)]
 mod tests {
+    use segue_daemon::control::Head;
     use segue_daemon::mih::FunctionStatus;
 
     use super::*;
@@ -112,7 +113,8 @@ mod tests {
             ..MihStatus::default()
         };
         let head = Head { role: "mih-link-sap".into(), uptime_s: 3.2, ..Head::default() };
-        let said = lines(&head, &status, Paper { room: 120, colours: Colours::NONE });
+        let status = Status { head, events: Vec::new(), body: status };
+        let said = lines(&status, Paper { room: 120, colours: Colours::NONE });
         assert_eq!(said[0], "mih-link-sap link-sap@left, up 3 s");
         let all = said.join("\n");
         for part in [

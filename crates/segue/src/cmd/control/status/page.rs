@@ -1,8 +1,10 @@
-//! Building blocks of the status pages of all roles.
+//! Building blocks of the status pages of all roles, and the page of a role that has none.
 
 use std::fmt::Display;
 
+use segue_daemon::control::{Any, Status, Vocabulary};
 use segue_text::terminal::layout::{self, Column, Table};
+use serde_json::Value;
 
 use super::super::which::Paper;
 
@@ -61,4 +63,46 @@ pub(super) fn explained<'a>(
         lines.push(format!("and {} more ({more})", all - shown));
     }
     lines
+}
+
+/// The lines of a status in its role's vocabulary, without its events.
+pub(crate) fn typed<V: Vocabulary>(
+    status: Value,
+    paper: Paper,
+    lines: fn(&Status<V>, Paper) -> Vec<String>,
+) -> serde_json::Result<Vec<String>> {
+    Ok(lines(&serde_json::from_value(status)?, paper))
+}
+
+/// The head that every daemon reports, and the remaining fields unformatted.
+pub(super) fn key_by_key(status: &Status<Any>, paper: Paper) -> Vec<String> {
+    let mut said = vec![format!("{}, up {:.0} s", status.head.role, status.head.uptime_s)];
+    for (key, value) in &status.body {
+        match value {
+            Value::Array(items) if items.first().is_some_and(Value::is_object) => {
+                for (n, item) in items.iter().enumerate() {
+                    said.push(format!("{:10} {}", if n == 0 { key } else { "" }, words(item)));
+                }
+            }
+            value => said.push(format!("{key:10} {}", words(value))),
+        }
+    }
+    said.extend(counted(&status.head.drops));
+    sentences(&said, paper)
+}
+
+/// A value in words.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "unknown".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(all) if all.is_empty() => "none".into(),
+        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(" "),
+        Value::Object(all) if all.is_empty() => "none".into(),
+        Value::Object(all) => {
+            let parts = all.iter().map(|(key, value)| format!("{key} {}", words(value)));
+            parts.collect::<Vec<_>>().join(", ")
+        }
+        number => number.to_string(),
+    }
 }

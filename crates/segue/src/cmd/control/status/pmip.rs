@@ -1,10 +1,12 @@
 //! The status pages of Proxy Mobile IPv6 anchors and gateways.
 
-use segue_daemon::control::Head;
+use segue_daemon::control::{Head, Status};
 use segue_daemon::pmip::aaa::RadiusStatus;
-use segue_daemon::pmip::lma::{BindingStatus, FlowStatus, HandoverStatus, LmaStatus, TunnelStatus};
-use segue_daemon::pmip::mag::{AttachStatus, HostStatus, MagStatus};
-use segue_daemon::pmip::quality::{LinkStatus, QualityStatus};
+use segue_daemon::pmip::lma::{
+    self, BindingStatus, FlowStatus, HandoverStatus, LmaStatus, TunnelStatus,
+};
+use segue_daemon::pmip::mag::{self, AttachStatus, HostStatus, MagStatus};
+use segue_node::{LinkStatus, QualityStatus};
 use segue_text::terminal::layout::Column;
 use segue_text::terminal::{Colours, Tone};
 use segue_text::units;
@@ -60,7 +62,10 @@ const TUNNELS: [Column; 7] = [
 const LATEST: usize = 10;
 
 /// The page of an anchor without its events.
-pub(super) fn anchor(head: &Head, status: &LmaStatus, paper: Paper) -> Vec<String> {
+pub(crate) fn anchor(
+    Status { head, body: status, .. }: &Status<lma::Words>,
+    paper: Paper,
+) -> Vec<String> {
     let LmaStatus { bindings, flow_count, handovers, tunnels, .. } = status;
     let said = [
         format!("{}, up {:.0} s", head.role, head.uptime_s),
@@ -90,7 +95,10 @@ pub(super) fn anchor(head: &Head, status: &LmaStatus, paper: Paper) -> Vec<Strin
 }
 
 /// The page of a gateway without its events.
-pub(super) fn gateway(head: &Head, status: &MagStatus, paper: Paper) -> Vec<String> {
+pub(crate) fn gateway(
+    Status { head, body: status, .. }: &Status<mag::Words>,
+    paper: Paper,
+) -> Vec<String> {
     let MagStatus { hosts, .. } = status;
     let said = [
         format!("{}, up {:.0} s", head.role, head.uptime_s),
@@ -343,7 +351,9 @@ mod tests {
         let sent = "bid 1)  why rule  sent 50 (6.40 kB)  received 49 (6.27 kB)";
         assert!(why.iter().any(|line| line.ends_with(sent)), "{why:#?}");
         assert_eq!(why.last().unwrap(), "    schedule = \"static\" has placed it");
-        let lines = anchor(&head("pmip-lma"), &status, paper(200));
+        let (head, events) = (head("pmip-lma"), Vec::new());
+        let status = Status { head, events, body: status };
+        let lines = anchor(&status, paper(200));
         assert_eq!(lines[0], "pmip-lma, up 61 s");
         assert_eq!(lines[2], "bindings   1; flows that were placed: 3");
         let row = &lines[4];
@@ -359,7 +369,7 @@ mod tests {
         ] {
             assert!(all.contains(part), "{part}: {all}");
         }
-        let narrow = anchor(&head("pmip-lma"), &status, paper(79));
+        let narrow = anchor(&status, paper(79));
         assert!(
             narrow.iter().all(|line| segue_text::terminal::layout::width(line) <= 79),
             "{narrow:#?}"
@@ -390,7 +400,8 @@ mod tests {
             refused: [("stale".to_owned(), 2)].into(),
             ..MagStatus::default()
         };
-        let lines = gateway(&head("pmip-mag"), &status, paper(220));
+        let (head, events) = (head("pmip-mag"), Vec::new());
+        let lines = gateway(&Status { head, events, body: status }, paper(220));
         assert!(lines[4].ends_with("3.1 ms (anchor 1.6), told after 4.0"), "{}", lines[4]);
         assert!(lines[4].contains("2001:db8:0:1::/64 (and 2001:db8:0:2::/64)"), "{}", lines[4]);
         assert_eq!(lines[4 + 50], "and 10 more (--json has all)");

@@ -10,7 +10,7 @@ use super::page::counted;
 use super::sentence;
 
 /// The lines of the page without its events.
-pub(super) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
+pub(crate) fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
     let colours = paper.colours;
     let name =
         if status.head.name.is_empty() { String::new() } else { format!(" {}", status.head.name) };

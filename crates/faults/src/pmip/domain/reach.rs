@@ -7,7 +7,8 @@ use segue_clock::{Span, Time};
 use segue_ip::Prefix;
 use segue_pmip::{PeerAddress, SessionState};
 
-use super::{Domain, FORMER, SLACK};
+use super::super::config::{FORMER, SLACK};
+use super::Domain;
 use crate::Violation;
 use crate::fault::PathRef;
 
@@ -65,7 +66,7 @@ impl Domain {
     }
 
     /// Time since when the path to a gateway and the gateway itself have been free of faults.
-    fn clean_since(&self, gateway: usize) -> Option<Time> {
+    pub(super) fn clean_since(&self, gateway: usize) -> Option<Time> {
         let clean = self.stage.truth(PathRef { host: gateway, path: 0 }).clean_since();
         clean.map(|clean| clean.max(self.stage.resumed(gateway)))
     }
