@@ -74,7 +74,7 @@ fn doctor_examines_the_example_of_every_role() {
         let file = root().join(format!("examples/{role}.toml"));
         let output = doctor.args(["doctor", "--json", "-c"]).arg(file).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
-        let findings: serde_json::Value =
+        let findings: Value =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{role}: {error}"));
         let has = |check: &str| findings.as_array().unwrap().iter().any(|f| f["check"] == check);
         assert!(has("kernel") && has("leftovers"), "{role}: {findings:#}");

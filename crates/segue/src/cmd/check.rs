@@ -50,7 +50,7 @@ struct Mistake {
 }
 
 /// Reads the name of a kind; help and completions list them.
-pub(crate) fn kind_parser() -> impl TypedValueParser<Value = Kind> {
+pub(super) fn kind_parser() -> impl TypedValueParser<Value = Kind> {
     let values = roles::kinds().map(|(role, file)| PossibleValue::new(role.name).help(file.what));
     let find = |name: String| roles::kinds().find(|(role, _)| role.name == name);
     PossibleValuesParser::new(values).try_map(move |name| find(name).ok_or("no such kind"))

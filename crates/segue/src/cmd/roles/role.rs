@@ -38,7 +38,7 @@ pub(crate) struct File {
     pub(crate) own: &'static str,
     /// Words that mark it as one of another kind.
     pub(crate) foreign: &'static str,
-    /// The declarations of its keys.
+    /// Its keys.
     pub(crate) keys: fn() -> Vec<Key>,
     /// Reads such a file from its name and text.
     pub(crate) read: fn(Source) -> anyhow::Result<Content>,
