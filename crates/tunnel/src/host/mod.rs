@@ -31,6 +31,7 @@ mod watch;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::net::{IpAddr, SocketAddr};
@@ -68,7 +69,10 @@ const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 
 /// The mobile host's machine. The module documentation lists its signalling states.
 pub struct Host {
-    config: HostConfig,
+    config: Arc<HostConfig>,
+    /// The anchor's addresses in order of preference, with the tunnel port that the anchor stated.
+    anchors: Vec<SocketAddr>,
+    epoch: u64,
     secrets: Secrets,
     interfaces: Vec<Interface>,
     signal: Signalling,
@@ -121,10 +125,14 @@ enum Signalling {
 }
 
 impl Host {
-    /// Creates a host that has seen no input. `seed` must be secret and unique to this start.
+    /// Creates a host that has seen no input. `seed` must be secret and unique to this start. Many hosts may share one
+    /// configuration.
     #[must_use]
-    pub fn new(config: HostConfig, seed: [u8; 32]) -> Host {
+    pub fn new(config: impl Into<Arc<HostConfig>>, seed: [u8; 32]) -> Host {
+        let config = HostConfig::measured_alike(config.into());
         Host {
+            anchors: config.anchor.clone(),
+            epoch: config.epoch,
             steering: Steering::new(config.steering.clone()),
             config,
             secrets: Secrets::new(seed),
@@ -251,7 +259,7 @@ impl Host {
         self.prefer(now, anchor.ip());
         self.out.push_back(Output::own(HostOutput::Signal(FromHost::Register {
             version: SIGNAL_VERSION,
-            epoch: self.config.epoch,
+            epoch: self.epoch,
         })));
     }
 
@@ -276,7 +284,7 @@ impl Host {
             }
             FromAnchor::Refused { reason: Refusal::Behind { epoch } } => {
                 // Retried at once when the anchor has closed this connection.
-                self.config.epoch = epoch.saturating_add(1);
+                self.epoch = epoch.saturating_add(1);
                 self.retry = RETRY_MIN;
             }
             FromAnchor::Refused { reason } => {
@@ -324,7 +332,7 @@ impl Host {
         if let Some(address) = &mut self.anchor {
             address.set_port(tunnel_port);
         }
-        for address in &mut self.config.anchor {
+        for address in &mut self.anchors {
             address.set_port(tunnel_port);
         }
         if self.inner != inner {
@@ -368,7 +376,7 @@ impl Host {
         };
         ordinary
             && !self.interfaces.iter().any(outer)
-            && !self.config.anchor.iter().any(|anchor| anchor.ip() == address)
+            && !self.anchors.iter().any(|anchor| anchor.ip() == address)
             && !self
                 .interfaces
                 .iter()
@@ -421,7 +429,7 @@ impl Host {
     /// family, and an address behind one translator is unreachable through another.
     fn may_carry_signal(&self, name: &str) -> bool {
         let Some(anchor) = self.anchor else { return false };
-        let is_own = self.config.anchor.iter().any(|own| own.ip() == anchor.ip());
+        let is_own = self.anchors.iter().any(|own| own.ip() == anchor.ip());
         let leads_there = |i: &Interface| {
             let ends = || self.ends(i).is_some_and(|(_, remote, _)| remote.ip() == anchor.ip());
             i.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4()) && (is_own || ends())

@@ -55,7 +55,7 @@ impl Host {
         }
         let Some(path) = self.paths.get_mut(&number) else { return };
         path.largest_told = path.offered(self.config.largest);
-        let (wanted, in_force) = (&path.config.keepalive, path.keepalive());
+        let (wanted, in_force) = (&path.settings().keepalive, path.keepalive());
         let offer = PathOffer {
             path: number,
             name: path.name.chars().take(segue_wire::signal::MAX_NAME / 4).collect(),
@@ -65,9 +65,9 @@ impl Host {
             t_ka_ms: (in_force.t_ka.0 / 1_000_000).min(u64::from(u16::MAX)) as u16,
             mode: wanted.mode,
             rides: wanted.rides,
-            encapsulation: path.config.encapsulation,
+            encapsulation: path.settings().encapsulation,
             n: u16::try_from(wanted.n).unwrap_or(u16::MAX),
-            taus: wanted.probing(path.config.encapsulation).taus.map(timescale),
+            taus: wanted.probing(path.settings().encapsulation).taus.map(timescale),
             follows_use: path.following.is_some(),
             largest: path.largest_told,
             v6: path.remote.is_ipv6(),
@@ -86,7 +86,7 @@ impl Host {
             self.on_terms(now, number, grant);
             return;
         }
-        let keepalive = granted(&path.config.keepalive, &grant);
+        let keepalive = granted(&path.settings().keepalive, &grant);
         let index = path.grant.as_ref().filter(|_| fault(7)).map_or(grant.index, |old| old.index);
         path.grant = Some(PathGrant { index, ..grant });
         path.offer_at = None;
