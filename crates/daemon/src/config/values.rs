@@ -38,7 +38,7 @@ pub(super) fn one_station(text: &str, address: &[u8]) -> anyhow::Result<()> {
 
 /// A service: off, on, or on this port, as in `true` or `8862`. The parameter is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnPort<const DEFAULT: bool> {
+pub(super) enum OnPort<const DEFAULT: bool> {
     /// Off.
     Off,
     /// On its usual port.
