@@ -34,6 +34,7 @@ unit:
 	scripts/deps.sh test
 	@[ $$(id -u) -eq 0 ] || echo 'NOTE: without root the tests of namespaces and eBPF say "skipped" and test nothing.'
 	scripts/unit
+	scripts/heartbeat scripts/instructions
 
 ## Whether the fault harness finds ten of the planted mistakes, others with each commit; `make soak` plants all.
 planted:

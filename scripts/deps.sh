@@ -7,7 +7,7 @@ set -euo pipefail
 
 build="clang:clang /usr/include/libelf.h:libelf-dev
        /usr/include/zlib.h:zlib1g-dev pkg-config:pkg-config make:make cc:gcc /usr/include/asm-generic/types.h:linux-libc-dev"
-test="$build python3:python3 ip:iproute2 ping:iputils-ping ethtool:ethtool iperf3:iperf3 ns:ns2 nft:nftables ip6tables-legacy:iptables tshark:tshark bpftool:bpftool dnsmasq:dnsmasq-base tayga:tayga freeradius:freeradius promtool:prometheus"
+test="$build python3:python3 ip:iproute2 ping:iputils-ping ethtool:ethtool iperf3:iperf3 ns:ns2 nft:nftables ip6tables-legacy:iptables tshark:tshark bpftool:bpftool dnsmasq:dnsmasq-base tayga:tayga freeradius:freeradius promtool:prometheus valgrind:valgrind"
 bench="$test wireguard-go:wireguard-go wg:wireguard-tools sipp:sip-tester java:default-jdk-headless irtt:irtt"
 vm="$build qemu-system-x86_64:qemu-system-x86 busybox:busybox-static depmod:kmod hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw ip:iproute2 ping:iputils-ping"
 deb="$build dpkg-shlibdeps:dpkg-dev"

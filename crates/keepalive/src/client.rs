@@ -127,6 +127,8 @@ pub struct Client {
     answered: bool,
     /// The round-trip loss that the next request reports ([`Mode::RoundTripLoss`]).
     unreported: Option<f64>,
+    gives_samples: bool,
+    sampled: bool,
     outputs: VecDeque<ClientOutput>,
 }
 
@@ -188,7 +190,29 @@ impl Client {
             on: true,
             answered: false,
             unreported: None,
+            gives_samples: true,
+            sampled: false,
             outputs: VecDeque::new(),
+        }
+    }
+
+    /// Disables [`ClientOutput::Sample`], for a caller that needs only the estimates and
+    /// [`take_sampled`](Client::take_sampled).
+    #[must_use]
+    pub fn without_samples(self) -> Client {
+        Client { gives_samples: false, ..self }
+    }
+
+    /// Whether there was a sample since the last call.
+    pub fn take_sampled(&mut self) -> bool {
+        core::mem::take(&mut self.sampled)
+    }
+
+    /// Notes a sample.
+    fn give(&mut self, sample: Sample) {
+        self.sampled = true;
+        if self.gives_samples {
+            self.outputs.push_back(ClientOutput::Sample(sample));
         }
     }
 
@@ -345,7 +369,7 @@ impl Client {
             }
         }
         if !sample.is_empty() {
-            self.outputs.push_back(ClientOutput::Sample(sample));
+            self.give(sample);
         }
     }
 

@@ -150,16 +150,45 @@ fn ratios(p: f64, q: f64) -> (f64, f64) {
     (libm::log(p / q), libm::log((1.0 - p) / (1.0 - q)))
 }
 
-/// Threshold of a level at a packet rate, by Wald's approximation of the mean time to a false alarm (Siegmund,
-/// Sequential Analysis, 1985, section 2.6): exp(h + excess)/|mean step|, where the excess over the threshold is about
-/// half the step of a lost packet.
-fn threshold(level: f64, baseline: f64, rate: f64) -> f64 {
-    let share_s = FALSE_ALARM_S * 2.0 * LEVELS.len() as f64;
-    let (lost, came) = ratios(level, baseline);
-    let step = -(baseline * lost + (1.0 - baseline) * came);
-    let packets = share_s * rate.max(LEAST_RATE);
-    (libm::log(packets * step) - 0.5 * lost).max(lost)
+/// The test of one level against a baseline. Logarithms are costly, and most packets of most paths need none.
+#[derive(Clone, Copy, Debug)]
+struct Test {
+    /// The [`ratios`].
+    lost: f64,
+    came: f64,
+    /// How much the sum falls on average with a packet, at the baseline's loss.
+    falls: f64,
+    /// No threshold is lower, even at [`LEAST_RATE`].
+    least: f64,
 }
+
+impl Test {
+    const fn new(baseline: f64, lost: f64, came: f64, least: f64) -> Test {
+        Test { lost, came, falls: -(baseline * lost + (1.0 - baseline) * came), least }
+    }
+
+    /// The threshold at a packet rate, by Wald's approximation of the mean time to a false alarm (Siegmund, Sequential
+    /// Analysis, 1985, section 2.6): exp(h + excess)/|mean step|, where the excess over the threshold is about half the
+    /// step of a lost packet.
+    fn threshold(&self, rate: f64) -> f64 {
+        let share_s = FALSE_ALARM_S * 2.0 * LEVELS.len() as f64;
+        let packets = share_s * rate.max(LEAST_RATE);
+        (libm::log(packets * self.falls) - 0.5 * self.lost).max(self.lost)
+    }
+}
+
+/// The tests against [`BASELINE`], in the order of [`LEVELS`].
+static TESTS: [Test; LEVELS.len()] = [
+    Test::new(BASELINE, 0.693_147_180_559_945_3, -0.010_152_371_464_017_962, 5.1),
+    Test::new(BASELINE, 1.609_437_912_434_100_3, -0.041_242_958_534_049_134, 6.7),
+    Test::new(BASELINE, 2.708_050_201_102_21, -0.152_468_593_644_273_5, 7.8),
+    Test::new(BASELINE, 3.912_023_005_428_146, -0.683_096_844_706_443_8, 8.8),
+];
+/// The tests against [`CONGESTION_LOSS`], of the two levels above it.
+static CONGESTED_TESTS: [Test; 2] = [
+    Test::new(CONGESTION_LOSS, 1.098_612_288_668_109_6, -0.111_225_635_110_224_37, 7.7),
+    Test::new(CONGESTION_LOSS, 2.302_585_092_994_046, -0.641_853_886_172_394_8, 9.4),
+];
 
 impl LossTest {
     /// Starts a test at these totals.
@@ -199,10 +228,10 @@ impl LossTest {
     /// Whether a sum exceeds a quarter of its threshold, so that a verdict may follow.
     #[must_use]
     pub fn is_suspicious(&self) -> bool {
-        self.sums
-            .iter()
-            .zip(LEVELS)
-            .any(|(sum, level)| sum.value > 0.25 * threshold(level, BASELINE, self.rate))
+        let exceeds = |(sum, test): (&Sum, &Test)| {
+            sum.value > 0.25 * test.least && sum.value > 0.25 * test.threshold(self.rate)
+        };
+        self.sums.iter().zip(&TESTS).any(exceeds)
     }
 
     /// Ignores losses up to these totals, because the path was down or the counters restarted.
@@ -266,21 +295,25 @@ impl LossTest {
     fn add(&mut self, now: Time, sent: f64, lost: f64, conditions: Conditions) -> bool {
         let above = self.verdict.map_or(0.0, |verdict| verdict.level);
         let (mut used, mut given) = (0.0_f64, None);
-        let baseline = if conditions.congested { CONGESTION_LOSS } else { BASELINE };
-        let above = baseline.max(above);
-        for (sum, level) in self.sums.iter_mut().zip(LEVELS).filter(|(_, level)| *level > above) {
-            let (of_lost, of_came) = ratios(level, baseline);
-            let limit = threshold(level, baseline, self.rate);
-            let step = lost * of_lost + (sent - lost) * of_came;
-            let step = step.min(0.5 * limit * self.credit);
-            used = used.max(step / (0.5 * limit));
+        let tests = if conditions.congested { &CONGESTED_TESTS[..] } else { &TESTS[..] };
+        let tested = LEVELS.len() - tests.len()..;
+        let levels = self.sums[tested.clone()].iter_mut().zip(&LEVELS[tested]).zip(tests);
+        for ((sum, level), test) in levels.filter(|((_, level), _)| **level > above) {
+            let mut step = lost * test.lost + (sent - lost) * test.came;
+            // Packets that all arrived change nothing at zero, and give no verdict below the lowest threshold.
+            let matters = step > 0.0 || sum.value + step >= test.least;
+            let limit = if matters { test.threshold(self.rate) } else { f64::INFINITY };
+            if step > 0.0 {
+                step = step.min(0.5 * limit * self.credit);
+                used = used.max(step / (0.5 * limit));
+            }
             sum.value += step;
             sum.counted.sent += sent as u64;
             sum.counted.received += (sent - lost) as u64;
             if sum.value <= 0.0 {
                 *sum = Sum { since: now, ..Sum::default() };
             } else if sum.value >= limit {
-                given = Some((*sum, level));
+                given = Some((*sum, *level));
             }
         }
         self.credit = (self.credit - used).max(0.0);
@@ -416,5 +449,26 @@ impl PathLosses {
     #[must_use]
     pub fn is_suspicious(&self) -> bool {
         [&self.up, &self.down].iter().any(|test| test.verdict().is_some() || test.is_suspicious())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratios_and_lowest_thresholds_of_the_tests_are_those_of_their_levels() {
+        let congested = LEVELS.len() - CONGESTED_TESTS.len();
+        let all = LEVELS.iter().zip(&TESTS).map(|pair| (BASELINE, pair));
+        let congested = LEVELS[congested..].iter().zip(&CONGESTED_TESTS);
+        for (baseline, (level, test)) in all.chain(congested.map(|pair| (CONGESTION_LOSS, pair))) {
+            assert!(*level > baseline);
+            assert_eq!((test.lost, test.came), ratios(*level, baseline), "{level}");
+            let lowest = test.threshold(0.0);
+            assert!((lowest - 0.1..lowest).contains(&test.least), "{level}: {lowest}");
+        }
+        assert!(
+            LEVELS[..LEVELS.len() - CONGESTED_TESTS.len()].iter().all(|l| *l <= CONGESTION_LOSS)
+        );
     }
 }

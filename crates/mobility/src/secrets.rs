@@ -5,20 +5,35 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// A cryptographic random number generator (ChaCha20). A daemon seeds it from the operating system, the simulator from
 /// its own seed.
+///
+/// It keeps only the seed and its place in the sequence. The generator itself holds a buffer of 256 bytes, and a secret is
+/// drawn seldom.
 #[derive(Clone)]
-pub struct Secrets(ChaCha20Rng);
+pub struct Secrets {
+    seed: [u8; 32],
+    /// Number of 32-bit words drawn.
+    drawn: u128,
+}
 
 impl Secrets {
     /// Creates a generator. Its output cannot be predicted without the seed.
     #[must_use]
     pub fn new(seed: [u8; 32]) -> Secrets {
-        Secrets(ChaCha20Rng::from_seed(seed))
+        Secrets { seed, drawn: 0 }
+    }
+
+    fn draw<T>(&mut self, draw: impl FnOnce(&mut ChaCha20Rng) -> T) -> T {
+        let mut generator = ChaCha20Rng::from_seed(self.seed);
+        generator.set_word_pos(self.drawn);
+        let drawn = draw(&mut generator);
+        self.drawn = generator.get_word_pos();
+        drawn
     }
 
     /// A cookie, never 0, because 0 marks an unset table entry.
     pub fn cookie(&mut self) -> u64 {
         loop {
-            let cookie = self.0.next_u64();
+            let cookie = self.draw(RngCore::next_u64);
             if cookie != 0 {
                 return cookie;
             }
@@ -28,13 +43,13 @@ impl Secrets {
     /// A key of `N` bytes.
     pub fn key<const N: usize>(&mut self) -> [u8; N] {
         let mut key = [0; N];
-        self.0.fill_bytes(&mut key);
+        self.draw(|generator| generator.fill_bytes(&mut key));
         key
     }
 
     /// A seed for a generator that need not be cryptographic.
     pub fn seed(&mut self) -> u64 {
-        self.0.next_u64()
+        self.draw(RngCore::next_u64)
     }
 }
 
@@ -46,6 +61,20 @@ mod tests {
     fn drawn(seed: u8) -> [([u8; 16], u64, u64); 3] {
         let mut secrets = Secrets::new([seed; 32]);
         core::array::from_fn(|_| (secrets.key(), secrets.cookie(), secrets.seed()))
+    }
+
+    #[test]
+    fn the_secrets_are_the_words_of_one_generator_whatever_is_drawn() {
+        let (mut secrets, mut all) = (Secrets::new([7; 32]), ChaCha20Rng::from_seed([7; 32]));
+        for n in 0..200 {
+            let mut key = [0; 16];
+            let mut odd = [0; 5];
+            all.fill_bytes(&mut key);
+            assert_eq!(secrets.key(), key, "{n}");
+            all.fill_bytes(&mut odd);
+            assert_eq!(secrets.key(), odd, "{n}");
+            assert_eq!([secrets.cookie(), secrets.seed()], [all.next_u64(), all.next_u64()], "{n}");
+        }
     }
 
     #[test]

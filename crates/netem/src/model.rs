@@ -129,7 +129,9 @@ impl LinkModel {
             self.counters.queue_full += 1;
             return Verdict::Drop(DropCause::Queue);
         }
-        self.advance_profile(start);
+        if !self.spec.profile.steps.is_empty() {
+            self.advance_profile(start);
+        }
         self.serialise(start, bytes);
         if start > now {
             self.waiting.push_back((start, bytes));
@@ -299,9 +301,17 @@ impl LinkModel {
             self.busy_until = start;
             return;
         };
-        let bit_ns = u128::from(bytes) * 8 * 1_000_000_000 + u128::from(self.remainder);
-        self.busy_until = start + Span((bit_ns / u128::from(rate)) as u64);
-        self.remainder = (bit_ns % u128::from(rate)) as u64;
+        let bits = u64::from(bytes) * 8;
+        let bit_ns = bits.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(self.remainder));
+        let (took, remainder) = match bit_ns {
+            Some(bit_ns) => (bit_ns / rate, bit_ns % rate),
+            None => {
+                let bit_ns = u128::from(bits) * 1_000_000_000 + u128::from(self.remainder);
+                ((bit_ns / u128::from(rate)) as u64, (bit_ns % u128::from(rate)) as u64)
+            }
+        };
+        self.busy_until = start + Span(took);
+        self.remainder = remainder;
     }
 
     fn arrival(&mut self) -> Time {

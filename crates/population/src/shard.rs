@@ -1,6 +1,7 @@
 //! One part of a population: its hosts, paths and anchors, with one event queue.
 
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -91,8 +92,9 @@ impl Shard {
         for anchor in 0..anchors {
             shard.add_anchor(seed(anchor_seed, 5, anchor), count.div_ceil(anchors));
         }
+        let configs: Vec<_> = (0..anchors).map(|anchor| shard.host_config(anchor)).collect();
         for host in 0..count {
-            shard.add_host(host);
+            shard.add_host(host, configs[shard.anchor_of(host)].clone());
         }
         shard.add_flows();
         shard
@@ -115,10 +117,10 @@ impl Shard {
         self.anchors.push(AnchorPlace::new(end));
     }
 
-    fn add_host(&mut self, host: u32) {
-        let number = self.first + host;
-        let config = HostConfig {
-            anchor: alloc::vec![self.anchor_address(host)],
+    /// The configuration that all hosts of an anchor share.
+    fn host_config(&self, anchor: u32) -> Arc<HostConfig> {
+        Arc::new(HostConfig {
+            anchor: alloc::vec![self.anchor_address(anchor)],
             epoch: 1,
             port: PORT,
             path: PathConfig {
@@ -131,10 +133,14 @@ impl Shard {
                 source: None,
             },
             paths: alloc::collections::BTreeMap::new(),
-            steering: segue_steering::Config::default(),
+            steering: Arc::default(),
             measured_by: self.spec.measured_by,
             largest: None,
-        };
+        })
+    }
+
+    fn add_host(&mut self, host: u32, config: Arc<HostConfig>) {
+        let number = self.first + host;
         let end = HostEnd::new(config, seed(self.spec.seed, 6, number));
         self.hosts.push(HostPlace { end, connection: Connection::default(), armed: None });
         for (place, class) in self.spec.paths.iter().enumerate() {

@@ -3,6 +3,7 @@
 use core::any::Any;
 use core::net::IpAddr;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -10,7 +11,7 @@ use segue_clock::Time;
 use segue_ip::{Form, Forward, Forwarding, LinkEvent, Prefix};
 use segue_wire::DropReason;
 
-use crate::net::{Channel, Node, NodeId, neighbour};
+use crate::net::{Channel, Node, NodeId, Packets, neighbour};
 use crate::packet::Packet;
 use crate::results::Results;
 
@@ -49,25 +50,25 @@ pub trait Agent: Any {
     fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
 }
 
-/// A request from an agent to the network.
+/// A request from an agent to the network. Packets are named by their numbers.
 #[derive(Debug)]
-pub enum Action {
+pub(crate) enum Action {
     /// Send according to the node's routes.
-    Send(Packet),
+    Send(u32),
     /// Send over the interface with this index.
-    SendOn(u32, Packet),
+    SendOn(u32, u32),
     /// Send over the interface with this index, to the other end of its link only.
-    SendAlone(u32, Packet),
+    SendAlone(u32, u32),
     /// Drop a packet that the node's relay had passed to the agent for a decision.
-    Refuse(Packet, DropReason),
+    Refuse(u32, DropReason),
     /// Process a decapsulated packet as if it had just arrived at the node.
-    Arrive(Packet),
+    Arrive(u32),
     /// Add (true) or remove this address of the node.
     Address(IpAddr, bool),
-    /// Add (true) or remove this part of the node's forwarding.
-    Forward(Forward, bool),
-    /// Count the traffic of this prefix through the node's tunnels (true), or no longer.
-    Count(Prefix, bool),
+    /// Add (true) or remove this part of the node's forwarding. Boxed, since it is large and rare.
+    Forward(Box<Forward>, bool),
+    /// Count the traffic of this prefix through the node's tunnels (true), or no longer. Boxed likewise.
+    Count(Box<Prefix>, bool),
     /// Notify the node's other agents that flows of the node took another path.
     FlowsMoved,
     /// Write a line to the event log.
@@ -84,6 +85,7 @@ pub struct Io<'a> {
     pub node: &'a Node,
     pub(crate) nodes: &'a [Node],
     pub(crate) channels: &'a [Channel],
+    pub(crate) packets: &'a mut Packets,
     pub(crate) actions: &'a mut Vec<Action>,
     /// True if an observer reads the event log; otherwise agents need not format lines for it.
     pub logged: bool,
@@ -92,14 +94,14 @@ pub struct Io<'a> {
 impl Io<'_> {
     /// Sends a packet according to the node's routes.
     pub fn send(&mut self, packet: Packet) {
-        self.actions.push(Action::Send(packet));
+        self.actions.push(Action::Send(self.packets.put(packet)));
     }
 
     /// Sends a packet over the interface with this index and ignores the routes. A
     /// [link-scope](crate::net::is_link_scope) packet that a router sends over its interface towards a radio
     /// reaches every radio in that cell.
     pub fn send_on(&mut self, interface: u32, packet: Packet) {
-        self.actions.push(Action::SendOn(interface, packet));
+        self.actions.push(Action::SendOn(interface, self.packets.put(packet)));
     }
 
     /// Returns true if the interface is attached and, if it can sense a carrier, the carrier is present.
@@ -115,12 +117,12 @@ impl Io<'_> {
     /// Sends a packet over the interface with this index to the other end of its link only, whatever the packet's
     /// destination: a unicast frame may carry a multicast packet (RFC 6085).
     pub fn send_alone(&mut self, interface: u32, packet: Packet) {
-        self.actions.push(Action::SendAlone(interface, packet));
+        self.actions.push(Action::SendAlone(interface, self.packets.put(packet)));
     }
 
     /// Drops a packet that the node's relay had passed to the agent for a decision.
     pub fn refuse(&mut self, packet: Packet, why: DropReason) {
-        self.actions.push(Action::Refuse(packet, why));
+        self.actions.push(Action::Refuse(self.packets.put(packet), why));
     }
 
     /// The node at the other end of an attached interface, and the index of its interface there.
@@ -139,13 +141,13 @@ impl Io<'_> {
 
     /// Passes a decapsulated packet to the node.
     pub fn arrive(&mut self, packet: Packet) {
-        self.actions.push(Action::Arrive(packet));
+        self.actions.push(Action::Arrive(self.packets.put(packet)));
     }
 
     /// Counts the traffic of a prefix through the node's tunnels, or no longer: see
     /// [`Relay::counted`](crate::net::Relay::counted).
     pub fn count(&mut self, prefix: Prefix, present: bool) {
-        self.actions.push(Action::Count(prefix, present));
+        self.actions.push(Action::Count(Box::new(prefix), present));
     }
 
     /// Notifies the node's other agents that some of its flows took another path.
@@ -179,7 +181,7 @@ impl Io<'_> {
                 "packets have no extension headers"
             }
             _ => {
-                self.actions.push(Action::Forward(part.clone(), present));
+                self.actions.push(Action::Forward(Box::new(part.clone()), present));
                 return Ok(());
             }
         };

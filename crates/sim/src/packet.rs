@@ -81,10 +81,22 @@ impl Packet {
     #[must_use]
     pub fn new(
         protocol: u8,
+        from: (IpAddr, u16),
+        to: (IpAddr, u16),
+        bytes: u32,
+        payload: impl Payload,
+    ) -> Packet {
+        Packet::boxed(protocol, from, to, bytes, Box::new(payload))
+    }
+
+    /// Like [`Packet::new`], for a payload that already has its box.
+    #[must_use]
+    pub fn boxed(
+        protocol: u8,
         (src, sport): (IpAddr, u16),
         (dst, dport): (IpAddr, u16),
         bytes: u32,
-        payload: impl Payload,
+        payload: Box<dyn Payload>,
     ) -> Packet {
         Packet {
             src,
@@ -96,7 +108,7 @@ impl Packet {
             dscp: 0,
             label: 0,
             sent: Time::ZERO,
-            payload: Box::new(payload),
+            payload,
         }
     }
 

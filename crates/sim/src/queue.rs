@@ -17,7 +17,6 @@
 //! empty at that point, so no other event has to move. Events of the same instant are therefore always together
 //! and in order of scheduling, without serial numbers: both distributing and sorting a slot keep their order.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
@@ -32,9 +31,12 @@ const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 const SORT: usize = 32;
 /// When the current list reaches this length it is moved back into slots, since an insertion costs O(length).
 const SPILL: usize = 512;
+/// This many of the latest events are compared one by one with a new event, which usually follows one of them.
+const NEAR: usize = 6;
 /// An empty slot shrinks its capacity to this many events.
 const KEEP: usize = 1 << 13;
 
+#[derive(Clone, Copy)]
 struct Entry<E> {
     at: u64,
     event: E,
@@ -48,8 +50,9 @@ struct Level<E> {
 
 /// Pending events.
 pub struct EventQueue<E> {
-    /// Events at or before `covered`, in order.
-    current: VecDeque<Entry<E>>,
+    /// Events at or before `covered`, in order. Those before `next` have happened.
+    current: Vec<Entry<E>>,
+    next: usize,
     covered: u64,
     base: u64,
     levels: Vec<Level<E>>,
@@ -61,13 +64,13 @@ pub struct EventQueue<E> {
     sort: usize,
 }
 
-impl<E> Default for EventQueue<E> {
+impl<E: Copy> Default for EventQueue<E> {
     fn default() -> Self {
         EventQueue::foreseeing(SORT)
     }
 }
 
-impl<E> EventQueue<E> {
+impl<E: Copy> EventQueue<E> {
     /// An empty queue.
     #[must_use]
     pub fn new() -> Self {
@@ -81,7 +84,8 @@ impl<E> EventQueue<E> {
         let slots = || core::iter::repeat_with(Vec::new).take(SLOTS).collect();
         let levels = (0..LEVELS).map(|_| Level { filled: 0, slots: slots() }).collect();
         EventQueue {
-            current: VecDeque::new(),
+            current: Vec::new(),
+            next: 0,
             covered: 0,
             base: 0,
             levels,
@@ -102,33 +106,52 @@ impl<E> EventQueue<E> {
             self.put(entry);
             return;
         }
-        if self.current.back().is_none_or(|last| last.at <= at.0) {
-            self.current.push_back(entry);
-        } else {
-            let place = self.current.partition_point(|other| other.at <= at.0);
-            self.current.insert(place, entry);
-        }
-        if self.current.len() >= SPILL {
+        self.insert(entry);
+        if self.current.len() - self.next >= SPILL {
             self.spill();
+        }
+    }
+
+    /// Inserts an event into the current list, behind those of the same instant.
+    fn insert(&mut self, entry: Entry<E>) {
+        let (list, next) = (&mut self.current, self.next);
+        let later = list[next..].iter().rev().take(NEAR).take_while(|other| other.at > entry.at);
+        let mut place = list.len() - later.count();
+        if place + NEAR == list.len() {
+            place = next + list[next..place].partition_point(|other| other.at <= entry.at);
+        }
+        if next > 0 && place - next < list.len() - place {
+            // Events that have happened leave room in front.
+            list.copy_within(next..place, next - 1);
+            list[place - 1] = entry;
+            self.next -= 1;
+        } else {
+            list.insert(place, entry);
         }
     }
 
     /// Removes and returns the next event if it is due at or before `end`.
     #[inline]
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
-        while self.current.is_empty() {
-            self.refill(end.0)?;
-        }
-        if self.current.front()?.at > end.0 {
-            return None;
-        }
+        let entry = loop {
+            match self.current.get(self.next) {
+                Some(entry) if entry.at > end.0 => return None,
+                Some(entry) => break *entry,
+                None => self.refill(end.0)?,
+            }
+        };
         self.len -= 1;
-        self.current.pop_front().map(|entry| (Time(entry.at), entry.event))
+        self.next += 1;
+        if self.next >= SPILL {
+            self.current.drain(..self.next);
+            self.next = 0;
+        }
+        Some((Time(entry.at), entry.event))
     }
 
     /// The next events, as far as they are sorted; there may be more behind them. Lets a caller prepare for them.
     pub fn upcoming(&self) -> impl Iterator<Item = (Time, &E)> {
-        self.current.iter().map(|entry| (Time(entry.at), &entry.event))
+        self.current[self.next..].iter().map(|entry| (Time(entry.at), &entry.event))
     }
 
     /// Number of pending events.
@@ -181,14 +204,14 @@ impl<E> EventQueue<E> {
         }
         self.base = start;
         let events = &mut level.slots[slot];
+        self.current.clear();
+        self.next = 0;
         if number == 0 || events.len() <= self.sort {
             // Reuse the allocation of the empty list for the slot.
-            let room = Vec::from(core::mem::take(&mut self.current));
-            let mut events = core::mem::replace(events, room);
-            if events.len() > 1 && number > 0 {
-                events.sort_by_key(|entry| entry.at);
+            core::mem::swap(events, &mut self.current);
+            if self.current.len() > 1 && number > 0 {
+                self.current.sort_by_key(|entry| entry.at);
             }
-            self.current = events.into();
             self.covered = start | below;
             return Some(());
         }
@@ -198,7 +221,7 @@ impl<E> EventQueue<E> {
             if entry.at > start {
                 self.put(entry);
             } else {
-                self.current.push_back(entry);
+                self.current.push(entry);
             }
         }
         if events.capacity() <= KEEP {
@@ -210,12 +233,13 @@ impl<E> EventQueue<E> {
     /// Moves the current list except its first instant back into slots. All slots are empty as far as the list
     /// reaches.
     fn spill(&mut self) {
-        let Some(first) = self.current.front().map(|entry| entry.at.max(self.base)) else { return };
-        if self.current.back().is_none_or(|entry| entry.at <= first) {
+        let list = &self.current[self.next..];
+        let Some(first) = list.first().map(|entry| entry.at.max(self.base)) else { return };
+        if list.last().is_none_or(|entry| entry.at <= first) {
             return;
         }
         (self.base, self.covered) = (first, first);
-        let later = self.current.partition_point(|entry| entry.at <= first);
+        let later = self.next + list.partition_point(|entry| entry.at <= first);
         for entry in self.current.split_off(later) {
             self.put(entry);
         }

@@ -1,5 +1,6 @@
 //! Path selection with hysteresis.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
@@ -15,7 +16,7 @@ use crate::{Class, Config, Decision, PathId, PathView, Reason, score};
 /// must not go backwards.
 #[derive(Clone, Debug)]
 pub struct Steering {
-    config: Config,
+    config: Arc<Config>,
     /// Indexed by class, in the order of [`Class::ALL`].
     classes: [State; Class::ALL.len()],
     flaps: Flaps,
@@ -50,9 +51,10 @@ struct Pin {
 }
 
 impl Steering {
-    /// No path is chosen yet.
+    /// No path is chosen yet. Many instances may share one configuration.
     #[must_use]
-    pub fn new(config: Config) -> Steering {
+    pub fn new(config: impl Into<Arc<Config>>) -> Steering {
+        let config = config.into();
         Steering { config, classes: Default::default(), flaps: Flaps::default(), due: None }
     }
 

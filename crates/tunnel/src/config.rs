@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
@@ -32,11 +33,32 @@ pub struct HostConfig {
     /// Settings of paths by interface name.
     pub paths: BTreeMap<String, PathConfig>,
     /// How flows are classified and moved.
-    pub steering: segue_steering::Config,
+    pub steering: Arc<segue_steering::Config>,
     /// The component that measures: the machine or the packet path.
     pub measured_by: MeasuredBy,
     /// The largest packet that the tunnel device takes, in bytes; `None` means no limit.
     pub largest: Option<u16>,
+}
+
+impl HostConfig {
+    /// The settings of the path over an interface.
+    #[must_use]
+    pub fn path_of(&self, interface: &str) -> &PathConfig {
+        self.paths.get(interface).unwrap_or(&self.path)
+    }
+
+    /// Makes [`measured_by`](HostConfig::measured_by) that of all paths. Copies a shared configuration only if this
+    /// changes it.
+    pub(crate) fn measured_alike(mut self: Arc<HostConfig>) -> Arc<HostConfig> {
+        let by = self.measured_by;
+        let differs = |path: &PathConfig| path.keepalive.measured_by != by;
+        if differs(&self.path) || self.paths.values().any(differs) {
+            let config = Arc::make_mut(&mut self);
+            config.path.keepalive.measured_by = by;
+            config.paths.values_mut().for_each(|path| path.keepalive.measured_by = by);
+        }
+        self
+    }
 }
 
 /// Settings of a path.

@@ -7,6 +7,7 @@
 //! decision. An order that cannot be obeyed is a `Failure`, which daemons log and tests look for. The driver owns the
 //! work in progress (`Turn`), so a driver with very many ends needs only one.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -89,7 +90,7 @@ impl Side for Host {
     }
 
     fn reading(slot: u32, reading: Reading) -> HostInput {
-        HostInput::Reading(slot, reading)
+        HostInput::Reading(slot, Box::new(reading))
     }
 
     fn carried(slot: u32, carried: impl FnOnce() -> Carried) -> Option<HostInput> {
@@ -140,7 +141,7 @@ impl Side for Anchor {
     }
 
     fn reading(slot: u32, reading: Reading) -> AnchorInput {
-        AnchorInput::Reading(slot, reading)
+        AnchorInput::Reading(slot, Box::new(reading))
     }
 
     fn carried(_: u32, _: impl FnOnce() -> Carried) -> Option<AnchorInput> {

@@ -1,5 +1,6 @@
 //! Inputs and outputs of the machines.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -38,7 +39,7 @@ pub enum HostInput {
     Probe(ProbeEvent),
     /// Measurements of the datapath for the path in this slot. Given before a tick for each path in
     /// [`crate::Host::due`].
-    Reading(u32, Reading),
+    Reading(u32, Box<Reading>),
     /// The counters of the path in this slot. Given with each reading.
     Carried(u32, Carried),
     /// A test of the packet size was answered: the slot and the test's token.
@@ -181,7 +182,7 @@ pub enum AnchorInput {
     Probe(ProbeEvent),
     /// Measurements of the datapath for the path in this slot. Given before a tick for each path in
     /// [`crate::Anchor::due`].
-    Reading(u32, Reading),
+    Reading(u32, Box<Reading>),
     /// The datapath's counts for the flows of [`Order::CountFlows`], in the same order.
     Counted(u32, Vec<Option<FlowCount>>),
     /// Several unsegmented super-packets arrived on the path in this slot and were refused.

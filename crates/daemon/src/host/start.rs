@@ -44,7 +44,7 @@ pub(super) fn machine(
         port: settings.tunnel.port,
         path: settings.path.clone(),
         paths: settings.paths.clone(),
-        steering: settings.steering.clone(),
+        steering: settings.steering.clone().into(),
         measured_by,
         largest: u16::try_from(tun_mtu).ok(),
     };

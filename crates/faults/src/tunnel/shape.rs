@@ -200,7 +200,7 @@ pub(super) fn host_config(host: HostSettings, settings: Settings) -> HostConfig 
             source: None,
         },
         paths: Default::default(),
-        steering: segue_steering::Config::default(),
+        steering: Default::default(),
         measured_by: settings.measured_by(),
         largest: None,
     }

@@ -7,7 +7,7 @@ use super::Client;
 use crate::config::MeasuredBy;
 use crate::counts::grown;
 use crate::measure::Scale;
-use crate::{ClientOutput, Counted, Estimates, Reading, Sample};
+use crate::{Counted, Estimates, Reading, Sample};
 
 impl Client {
     pub(super) fn on_reading(&mut self, now: Time, mut reading: Reading) {
@@ -83,7 +83,7 @@ impl Client {
             uncertainty: self.measure.estimates.uncertainty,
         };
         if !sample.is_empty() {
-            self.outputs.push_back(ClientOutput::Sample(sample));
+            self.give(sample);
         }
     }
 }

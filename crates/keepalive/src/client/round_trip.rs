@@ -3,8 +3,8 @@
 use segue_clock::{Span, Time};
 
 use super::Client;
+use crate::Sample;
 use crate::measure::Scale;
-use crate::{ClientOutput, Sample};
 
 impl Client {
     /// Evaluates the round-trip loss of an interval that ended without a response.
@@ -24,6 +24,6 @@ impl Client {
             rtl: Some(rtl),
             uncertainty: Span::ZERO,
         };
-        self.outputs.push_back(ClientOutput::Sample(sample));
+        self.give(sample);
     }
 }

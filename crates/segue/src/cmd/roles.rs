@@ -1,6 +1,6 @@
-//! The registry of roles. Each is declared once, in a module here: its name, configuration file, daemon with unit and
-//! status page, and what a crash leaves behind. `check`, `status`, `flows`, `clean`, `doctor`, `generate` and, through
-//! it, `make install` read the declarations.
+//! The registry of roles. A module here declares each role once: its name, configuration file, unit, status page, checks
+//! and leftovers. `check`, `status`, `flows`, `clean`, `doctor`, `generate` and, through it, `make install` read the
+//! declarations.
 
 mod echo;
 mod mih;

@@ -32,29 +32,43 @@ impl Network {
         };
         for packet in released {
             if let Forward::Bind(binding) = part {
-                self.lead_on(node, binding.traffic, packet);
+                self.lead_packet_on(node, binding.traffic, packet);
             }
         }
     }
 
     /// Sends a packet to the exit of its binding.
-    pub(super) fn lead_on(&mut self, node: NodeId, traffic: Traffic, packet: Packet) {
+    pub(super) fn lead_on(&mut self, node: NodeId, traffic: Traffic, number: u32) {
+        if let Some(packet) = self.packets.take(number) {
+            self.lead_packet_on(node, traffic, packet);
+        }
+    }
+
+    fn lead_packet_on(&mut self, node: NodeId, traffic: Traffic, packet: Packet) {
         let at = &mut self.nodes[node.0 as usize];
         let Some(relay) = &mut at.relay else { return };
         match relay.lead(self.now, traffic, packet) {
             Led::Into(outer) => match at.way_out(&outer) {
-                Some(Hop::Interface(index)) => self.transmit(node, index, outer),
-                _ => self.drop(node, &outer, Lost::NoRoute),
+                Some(Hop::Interface(index)) => {
+                    let outer = self.packets.put(outer);
+                    self.transmit(node, index, outer);
+                }
+                _ => self.note_drop(node, &outer, Lost::NoRoute),
             },
-            Led::Over(index, packet) => self.transmit(node, index, packet),
-            Led::Ask(agent, packet) => self.todo.push_back(Step::Receive(agent, packet)),
+            Led::Over(index, packet) => {
+                let packet = self.packets.put(packet);
+                self.transmit(node, index, packet);
+            }
+            Led::Ask(agent, packet) => {
+                self.todo.push_back(Step::Receive(agent, self.packets.put(packet)));
+            }
             Led::Held => {}
-            Led::Refused(packet, why) => self.drop(node, &packet, Lost::Relay(why)),
+            Led::Refused(packet, why) => self.note_drop(node, &packet, Lost::Relay(why)),
         }
     }
 
     /// Drops a packet that had been passed to an agent for a decision.
-    pub(super) fn refuse_at(&mut self, node: NodeId, packet: &Packet, why: DropReason) {
+    pub(super) fn refuse_at(&mut self, node: NodeId, packet: u32, why: DropReason) {
         if let Some(relay) = &mut self.nodes[node.0 as usize].relay {
             relay.refuse(why, 1);
         }
@@ -62,11 +76,12 @@ impl Network {
     }
 
     /// Decapsulates a packet at the end of its tunnel.
-    pub(super) fn take_out_at(&mut self, node: NodeId, tunnel: u32, packet: Packet) {
+    pub(super) fn take_out_at(&mut self, node: NodeId, tunnel: u32, number: u32) {
         let Some(relay) = &mut self.nodes[node.0 as usize].relay else { return };
+        let Some(packet) = self.packets.take(number) else { return };
         match relay.take_out(tunnel, packet) {
-            Ok(inner) => self.todo.push_back(Step::Deliver(node, inner)),
-            Err(packet) => self.drop(node, &packet, Lost::Relay(DropReason::InnerSource)),
+            Ok(inner) => self.todo.push_back(Step::Deliver(node, self.packets.put(inner))),
+            Err(packet) => self.note_drop(node, &packet, Lost::Relay(DropReason::InnerSource)),
         }
     }
 }

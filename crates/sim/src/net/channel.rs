@@ -56,6 +56,7 @@ impl Channel {
         self.faults.as_deref()
     }
 
+    #[inline]
     pub(super) fn offer(&mut self, now: Time, bytes: u32) -> Verdict {
         match self.model.offer(now, bytes) {
             // A waiting packet may start after the channel has been mended.
@@ -73,6 +74,7 @@ impl Channel {
 
     /// Applies faults to a packet that the link model would deliver at `at`. Returns the arrival time or the
     /// reason of the loss, and the arrival time of a duplicate.
+    #[inline]
     pub(super) fn befalls(
         &mut self,
         at: Time,

@@ -9,7 +9,6 @@ use segue_clock::{Span, Time};
 use segue_ip::{DownReason, LinkEvent};
 
 use super::{AgentId, CellId, ChannelId, FaultyLink, Network, NodeId, RadioId, neighbour};
-use crate::packet::Packet;
 
 impl Network {
     /// Makes one direction of a link faulty, and delays its packets by `delay` in addition to the link's own
@@ -111,7 +110,8 @@ impl Network {
 
     /// Delivers a link-scope packet to every agent of the node that listens on its port. The packet is not
     /// forwarded.
-    pub(super) fn deliver_on_link(&mut self, node: NodeId, over: Option<u32>, packet: &Packet) {
+    pub(super) fn deliver_on_link(&mut self, node: NodeId, over: Option<u32>, number: u32) {
+        let Some(packet) = self.packets.take(number) else { return };
         let listens = |(protocol, port): (u8, u16)| {
             protocol == packet.protocol && (port == packet.ports.1 || port == 0)
         };

@@ -9,6 +9,7 @@ mod link;
 mod lost;
 mod nat;
 mod node;
+mod packets;
 mod policy;
 mod relay;
 mod routes;
@@ -38,6 +39,7 @@ pub use lost::{Lost, Refused};
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
 pub(crate) use node::neighbour;
 pub use node::{Adapter, Node, is_link_scope};
+pub(crate) use packets::Packets;
 pub use policy::Policy;
 pub use relay::Relay;
 pub(crate) use relay::flow_key;
@@ -51,7 +53,7 @@ use crate::packet::Packet;
 use crate::queue::EventQueue;
 use crate::results::Results;
 use lost::MTU_BYTES;
-use run::{Due, InFlight, Step};
+use run::{Due, Step};
 use wireless::Wireless;
 
 /// Observes the simulation. An observer cannot change anything, so a run with and without one is the same.
@@ -113,8 +115,7 @@ pub struct Network {
     channels: Vec<Channel>,
     agents: Vec<Slot>,
     changes: Vec<Change>,
-    flight: Vec<Option<InFlight>>,
-    free: Vec<u32>,
+    packets: Packets,
     actions: Vec<Action>,
     todo: VecDeque<Step>,
     wireless: Wireless,
@@ -138,8 +139,7 @@ impl Network {
             channels: Vec::new(),
             agents: Vec::new(),
             changes: Vec::new(),
-            flight: Vec::new(),
-            free: Vec::new(),
+            packets: Packets::default(),
             actions: Vec::new(),
             todo: VecDeque::new(),
             wireless: Wireless::default(),
@@ -270,8 +270,8 @@ impl Network {
     #[must_use]
     pub fn counters(&self, id: ChannelId) -> Counters {
         let mut counters = self.channel(id).counters();
-        for flying in self.flight.iter().flatten().filter(|flying| flying.channel == id) {
-            let bytes = u64::from(flying.packet.bytes);
+        for packet in self.packets.over(id) {
+            let bytes = u64::from(packet.bytes);
             counters.delivered = counters.delivered.saturating_sub(1);
             counters.delivered_bytes = counters.delivered_bytes.saturating_sub(bytes);
         }

@@ -41,7 +41,12 @@ impl Policy {
     /// Routing decision for a packet that came over the interface with this name: `lo` for packets from the node
     /// itself, `None` for packets out of a tunnel.
     #[must_use]
+    #[inline]
     pub fn look_up(&self, main: &Routes, by: Option<&str>, packet: &Packet) -> Option<Hop> {
+        if self.rules.is_empty() { main.look_up(packet) } else { self.apply(main, by, packet) }
+    }
+
+    fn apply(&self, main: &Routes, by: Option<&str>, packet: &Packet) -> Option<Hop> {
         let mut from = 0;
         let mut is_main_due = true;
         for rule in &self.rules {

@@ -129,6 +129,7 @@ impl Routes {
 
     /// The next hop of a packet; `None` without a route.
     #[must_use]
+    #[inline]
     pub fn look_up(&self, packet: &Packet) -> Option<Hop> {
         if let Some(rule) = self.rules.iter().find(|rule| rule.fits(packet)) {
             return Some(rule.hop);
@@ -143,6 +144,7 @@ impl Routes {
         self.host(address).or_else(|| self.prefixes.iter().find(wider).map(|(_, hop)| *hop))
     }
 
+    #[inline]
     fn host(&self, address: IpAddr) -> Option<Hop> {
         self.place(address).ok().map(|place| self.hosts[place].1)
     }

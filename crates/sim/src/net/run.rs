@@ -1,5 +1,6 @@
 //! The event loop, the path of a packet through a node, and calls of agents.
 
+use alloc::vec::Vec;
 use core::any::Any;
 use core::net::IpAddr;
 
@@ -32,6 +33,7 @@ pub enum Happened {
 }
 
 /// An event in the queue.
+#[derive(Clone, Copy)]
 pub(super) enum Due {
     /// A packet in flight comes out of a channel.
     Arrive(ChannelId, u32),
@@ -39,17 +41,11 @@ pub(super) enum Due {
     Change(u32),
 }
 
-pub(super) struct InFlight {
-    pub(super) packet: Packet,
-    pub(super) channel: ChannelId,
-    start: Time,
-}
-
 /// Work left within an event. Deferred, so that no agent runs inside the call of another.
 pub(super) enum Step {
     /// A packet that has arrived for the node itself, or for forwarding.
-    Deliver(NodeId, Packet),
-    Receive(AgentId, Packet),
+    Deliver(NodeId, u32),
+    Receive(AgentId, u32),
     /// The addresses of its node changed.
     Addresses(AgentId),
     /// Flows of its node took another path.
@@ -148,13 +144,13 @@ impl Network {
 
     fn take_step(&mut self, step: Step, too_many: bool) {
         match step {
-            Step::Deliver(node, packet) if too_many => self.drop(node, &packet, Lost::Loop),
+            Step::Deliver(node, packet) if too_many => self.drop(node, packet, Lost::Loop),
             Step::Receive(id, packet) if too_many => {
-                self.drop(self.agents[id.0 as usize].node, &packet, Lost::Loop);
+                self.drop(self.agents[id.0 as usize].node, packet, Lost::Loop);
             }
             Step::Addresses(_) | Step::FlowsMoved(_) if too_many => {}
             Step::Deliver(node, packet) => self.deliver(node, packet),
-            Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, None, packet)),
+            Step::Receive(id, packet) => self.hand_to(id, None, packet),
             Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
             Step::FlowsMoved(id) => self.call(id, |agent, io| agent.flows_moved(io)),
         }
@@ -196,13 +192,9 @@ impl Network {
     /// Drops packets in flight in a channel that started serialisation at a matching instant.
     pub(super) fn lose_in_flight(&mut self, id: ChannelId, lost: impl Fn(Time) -> bool) {
         let sender = self.channels[id.0 as usize].from.0;
-        for number in 0..self.flight.len() {
-            // The slot stays empty until its event is due.
-            let gone = self.flight[number].take_if(|f| f.channel == id && lost(f.start));
-            if let Some(InFlight { packet, .. }) = gone {
-                self.channels[id.0 as usize].withdraw(packet.bytes);
-                self.drop(sender, &packet, Lost::Link(DropCause::Silent));
-            }
+        for packet in self.packets.lose(id, lost) {
+            self.channels[id.0 as usize].withdraw(packet.bytes);
+            self.note_drop(sender, &packet, Lost::Link(DropCause::Silent));
         }
     }
 
@@ -226,15 +218,16 @@ impl Network {
     }
 
     fn on_arrival(&mut self, id: ChannelId, number: u32) {
-        let Some(flying) = &mut self.flight[number as usize] else {
-            self.free.push(number);
+        let Some(flying) = self.packets.get_mut(number) else {
+            // It was lost on the way.
+            self.packets.take(number);
             return;
         };
         let channel = &mut self.channels[id.0 as usize];
         let (sender, (node, over)) = (channel.from.0, channel.to);
-        if !channel.arrives(flying.start) {
+        if flying.over.is_some_and(|(_, start)| !channel.arrives(start)) {
             channel.withdraw(flying.packet.bytes);
-            self.drop_in_flight(number, sender, Lost::Link(DropCause::Silent));
+            self.drop(sender, number, Lost::Link(DropCause::Silent));
             return;
         }
         let at = &mut self.nodes[node.0 as usize];
@@ -245,118 +238,106 @@ impl Network {
         if let Some(observer) = &mut self.observer {
             observer.arrived(self.now, id, &flying.packet);
         }
-        match fate(at, self.now, Some(over), &mut flying.packet) {
-            // Forwarded in place, since a packet is larger than its number.
-            Fate::Over(index) => match at.adapter(index).and_then(|adapter| adapter.out) {
-                Some(out) => self.offer(out, number),
-                None => self.drop_in_flight(number, node, Lost::Detached),
-            },
-            fate => {
-                if let Some(packet) = self.land(number) {
-                    self.undergo(node, Some(over), packet, fate);
-                }
-            }
-        }
+        let fate = fate(at, self.now, Some(over), &mut flying.packet);
+        self.undergo(node, Some(over), number, fate);
     }
 
     /// Handles a packet that came out of a tunnel at a node, or that the node sent to itself.
-    fn deliver(&mut self, node: NodeId, mut packet: Packet) {
-        let fate = fate(&mut self.nodes[node.0 as usize], self.now, None, &mut packet);
-        self.undergo(node, None, packet, fate);
+    fn deliver(&mut self, node: NodeId, number: u32) {
+        let Some(flying) = self.packets.get_mut(number) else { return };
+        let fate = fate(&mut self.nodes[node.0 as usize], self.now, None, &mut flying.packet);
+        self.undergo(node, None, number, fate);
     }
 
     /// Carries out the fate of a packet at a node.
-    fn undergo(&mut self, node: NodeId, over: Option<u32>, packet: Packet, fate: Fate) {
+    fn undergo(&mut self, node: NodeId, over: Option<u32>, number: u32, fate: Fate) {
         match fate {
-            Fate::Agent(id) => self.call(id, |agent, io| agent.receive(io, over, packet)),
-            Fate::Unclaimed => self.unclaimed(node, over, &packet),
-            Fate::Listeners => self.deliver_on_link(node, over, &packet),
-            Fate::Over(index) => self.transmit(node, index, packet),
-            Fate::Out(tunnel) => self.take_out_at(node, tunnel, packet),
-            Fate::Bound(traffic) => self.lead_on(node, traffic, packet),
-            Fate::Lost(why) => self.drop(node, &packet, why),
+            Fate::Agent(id) => self.hand_to(id, over, number),
+            Fate::Unclaimed => self.unclaimed(node, over, number),
+            Fate::Listeners => self.deliver_on_link(node, over, number),
+            Fate::Over(index) => self.transmit(node, index, number),
+            Fate::Out(tunnel) => self.take_out_at(node, tunnel, number),
+            Fate::Bound(traffic) => self.lead_on(node, traffic, number),
+            Fate::Lost(why) => self.drop(node, number, why),
+        }
+    }
+
+    /// Passes a packet to an agent.
+    fn hand_to(&mut self, id: AgentId, over: Option<u32>, number: u32) {
+        if let Some(packet) = self.packets.take(number) {
+            self.call(id, |agent, io| agent.receive(io, over, packet));
         }
     }
 
     /// Drops a packet for the node itself without a listening agent.
-    fn unclaimed(&mut self, node: NodeId, over: Option<u32>, packet: &Packet) {
+    fn unclaimed(&mut self, node: NodeId, over: Option<u32>, number: u32) {
+        let Some(flying) = self.packets.get_mut(number) else { return };
         let nat = &mut self.nodes[node.0 as usize].nat;
-        let unmapped = nat.as_mut().is_some_and(|nat| nat.unclaimed(over, packet));
+        let unmapped = nat.as_mut().is_some_and(|nat| nat.unclaimed(over, &flying.packet));
         let why = if unmapped { Lost::Nat(NatRefusal::NoMapping) } else { Lost::NoListener };
-        self.drop(node, packet, why);
+        self.drop(node, number, why);
     }
 
     /// Sends an agent's packet according to its node's routes, but never back to the agent itself.
-    fn send(&mut self, node: NodeId, from: AgentId, packet: Packet) {
-        let at = &self.nodes[node.0 as usize];
+    fn send(&mut self, node: NodeId, from: AgentId, number: u32) {
+        let Some(flying) = self.packets.get_mut(number) else { return };
+        let (at, packet) = (&self.nodes[node.0 as usize], &flying.packet);
         if at.owns(packet.dst) {
-            self.todo.push_back(Step::Deliver(node, packet));
+            self.todo.push_back(Step::Deliver(node, number));
             return;
         }
-        if let Some(traffic) = at.relay().and_then(|relay| relay.binding_of(&packet)) {
-            self.lead_on(node, traffic, packet);
+        if let Some(traffic) = at.relay().and_then(|relay| relay.binding_of(packet)) {
+            self.lead_on(node, traffic, number);
             return;
         }
-        match at.way_out(&packet) {
-            Some(Hop::Interface(index)) => self.transmit(node, index, packet),
+        match at.way_out(packet) {
+            Some(Hop::Interface(index)) => self.transmit(node, index, number),
             Some(Hop::Agent(agent)) if from != agent => {
-                self.todo.push_back(Step::Receive(agent, packet));
+                self.todo.push_back(Step::Receive(agent, number));
             }
-            Some(Hop::Agent(_) | Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
+            Some(Hop::Agent(_) | Hop::Reject) | None => self.drop(node, number, Lost::NoRoute),
         }
     }
 
-    pub(super) fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
+    pub(super) fn transmit(&mut self, node: NodeId, index: u32, number: u32) {
         let adapter = self.nodes[node.0 as usize].adapter(index);
-        if adapter.is_some_and(|a| a.air)
-            && is_link_scope(packet.dst)
-            && let Some(radios) = self.radios_beside(node, index)
-        {
-            for channel in radios {
-                self.launch(channel, packet.clone());
-            }
+        if adapter.is_some_and(|adapter| adapter.air) && self.transmit_to_all(node, index, number) {
             return;
         }
-        self.transmit_alone(node, index, packet);
+        self.transmit_alone(node, index, number);
+    }
+
+    /// Sends a link-scope packet over a router's interface to every radio in its cell. Returns false for other packets
+    /// and interfaces.
+    fn transmit_to_all(&mut self, node: NodeId, index: u32, number: u32) -> bool {
+        let Some(flying) = self.packets.get_mut(number) else { return false };
+        if !is_link_scope(flying.packet.dst) {
+            return false;
+        }
+        let Some(radios) = self.radios_beside(node, index) else { return false };
+        let Some(packet) = self.packets.take(number) else { return false };
+        for channel in radios {
+            let number = self.packets.put(packet.clone());
+            self.offer(channel, number);
+        }
+        true
     }
 
     /// Sends a packet over an interface to the other end of its link only.
-    fn transmit_alone(&mut self, node: NodeId, index: u32, packet: Packet) {
-        let out = self.nodes[node.0 as usize].adapter(index).and_then(|a| a.out);
-        let Some(id) = out else {
-            self.drop(node, &packet, Lost::Detached);
-            return;
-        };
-        self.launch(id, packet);
-    }
-
-    /// Sends a packet into a channel.
-    fn launch(&mut self, id: ChannelId, packet: Packet) {
-        let number = self.take_off(InFlight { packet, channel: id, start: self.now });
-        self.offer(id, number);
-    }
-
-    /// Stores a packet in flight and returns its number.
-    fn take_off(&mut self, flying: InFlight) -> u32 {
-        match self.free.pop() {
-            Some(number) => {
-                self.flight[number as usize] = Some(flying);
-                number
-            }
-            None => {
-                self.flight.push(Some(flying));
-                self.flight.len() as u32 - 1
-            }
+    fn transmit_alone(&mut self, node: NodeId, index: u32, number: u32) {
+        match self.nodes[node.0 as usize].adapter(index).and_then(|adapter| adapter.out) {
+            Some(id) => self.offer(id, number),
+            None => self.drop(node, number, Lost::Detached),
         }
     }
 
-    /// Offers a packet in flight to a channel, possibly its next one.
+    /// Offers a packet to a channel.
     fn offer(&mut self, id: ChannelId, number: u32) {
-        let Some(flying) = &mut self.flight[number as usize] else { return };
+        let Some(flying) = self.packets.get_mut(number) else { return };
         let channel = &mut self.channels[id.0 as usize];
         let (at, copy) = match channel.offer(self.now, flying.packet.bytes) {
             Verdict::Deliver { start, at } => {
-                (flying.channel, flying.start) = (id, start);
+                flying.over = Some((id, start));
                 channel.befalls(at, &flying.packet)
             }
             Verdict::Drop(cause) => (Err(Lost::Link(cause)), None),
@@ -365,30 +346,24 @@ impl Network {
             observer.sent(self.now, id, &flying.packet, at);
         }
         if let Some(copy) = copy {
-            let InFlight { packet, start, .. } = flying;
-            let flying = InFlight { packet: packet.clone(), channel: id, start: *start };
-            let number = self.take_off(flying);
+            let (packet, over) = (flying.packet.clone(), flying.over);
+            let number = self.packets.put_over(packet, over);
             self.queue.schedule(copy, Due::Arrive(id, number));
         }
         match at {
             Ok(at) => self.queue.schedule(at, Due::Arrive(id, number)),
-            Err(_) => drop(self.land(number)),
+            Err(_) => drop(self.packets.take(number)),
         }
     }
 
-    /// Removes a packet in flight.
-    fn land(&mut self, number: u32) -> Option<Packet> {
-        self.free.push(number);
-        self.flight[number as usize].take().map(|flying| flying.packet)
-    }
-
-    fn drop_in_flight(&mut self, number: u32, node: NodeId, why: Lost) {
-        if let Some(packet) = self.land(number) {
-            self.drop(node, &packet, why);
+    pub(super) fn drop(&mut self, node: NodeId, number: u32, why: Lost) {
+        if let Some(packet) = self.packets.take(number) {
+            self.note_drop(node, &packet, why);
         }
     }
 
-    pub(super) fn drop(&mut self, node: NodeId, packet: &Packet, why: Lost) {
+    /// Counts a packet that is gone.
+    pub(super) fn note_drop(&mut self, node: NodeId, packet: &Packet, why: Lost) {
         self.refused.count(why);
         self.nodes[node.0 as usize].not_forwarded += u64::from(why == Lost::NotForwarded);
         if let Some(observer) = &mut self.observer {
@@ -427,29 +402,36 @@ impl Network {
             node: &self.nodes[node.0 as usize],
             nodes: &self.nodes,
             channels: &self.channels,
+            packets: &mut self.packets,
             actions: &mut actions,
             logged: self.observer.as_ref().is_some_and(|observer| observer.listens()),
         };
         call(slot.agent.as_mut(), &mut io);
         self.arm(id);
+        if !actions.is_empty() {
+            self.carry_out(id, node, &mut actions);
+        }
+        self.actions = actions;
+    }
+
+    fn carry_out(&mut self, id: AgentId, node: NodeId, actions: &mut Vec<Action>) {
         for action in actions.drain(..) {
             match action {
                 Action::Send(packet) => self.send(node, id, packet),
                 Action::SendOn(index, packet) => self.transmit(node, index, packet),
                 Action::SendAlone(index, packet) => self.transmit_alone(node, index, packet),
-                Action::Refuse(packet, why) => self.refuse_at(node, &packet, why),
+                Action::Refuse(packet, why) => self.refuse_at(node, packet, why),
                 Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
                 Action::Address(address, present) => self.set_address(id, address, present),
                 Action::Forward(part, present) => self.forward(id, &part, present),
                 Action::Count(prefix, present) => {
                     let relay = self.nodes[node.0 as usize].relay.get_or_insert_default();
-                    relay.count(prefix, present);
+                    relay.count(*prefix, present);
                 }
                 Action::FlowsMoved => self.do_at_others(id, Step::FlowsMoved),
                 Action::Log(line) => self.say(node, || line),
             }
         }
-        self.actions = actions;
     }
 
     /// Adds an address to an agent's node or removes it, and notifies the node's other agents.

@@ -1,5 +1,6 @@
 //! A tunnel end of either side on virtual time: the daemons' code over a model of the packet path.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::convert::Infallible;
@@ -57,7 +58,8 @@ pub struct SimEnd<M: Side, P: Clone> {
 impl<P: Clone> SimEnd<Host, P> {
     /// A host in its initial state. Each end needs a different `seed`.
     #[must_use]
-    pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
+    pub fn new(config: impl Into<Arc<HostConfig>>, seed: [u8; 32]) -> HostEnd<P> {
+        let config = config.into();
         let measured_by = config.measured_by;
         SimEnd::over(Host::new(config, seed), Model::of_host(measured_by))
     }

@@ -19,6 +19,7 @@ use segue_wire::{FlowKey, Probe, ProbeKey};
 
 pub(super) use self::orders::Unbound;
 use super::message::{Body, Inner, Message, Outer, Ride};
+use super::meter::Meter;
 use super::rides::{Request, Rider};
 use super::slot::Slot;
 
@@ -302,7 +303,9 @@ impl<P: Clone> Model<P> {
     #[must_use]
     pub fn warm(&self, slot: u32) -> u64 {
         self.path(slot).map_or(0, |path| {
-            path.setup.rx_cookie ^ u64::from(path.tx ^ path.heard as u32) ^ path.meter.warm()
+            path.setup.rx_cookie
+                ^ u64::from(path.tx ^ path.heard as u32)
+                ^ path.meter.as_deref().map_or(0, Meter::warm)
         })
     }
 
@@ -493,11 +496,11 @@ impl<P: Clone> Model<P> {
         let Some(path) = self.path_mut(slot) else { return Received::Nothing };
         let is_response = kind == ProbeKind::Response;
         let counts = path.takes(is_anchor, kind, &probe)
-            && match &path.rides {
+            && match (&mut path.meter, &path.rides) {
                 _ if !is_response => true,
-                _ if measures => path.meter.counts(probe.seq),
-                Some(rides) => !rides.never_sent(probe.seq),
-                None => true,
+                (Some(meter), _) => meter.counts(probe.seq),
+                (None, Some(rides)) => !rides.never_sent(probe.seq),
+                (None, None) => true,
             };
         if !counts {
             self.refused += 1;
@@ -513,7 +516,9 @@ impl<P: Clone> Model<P> {
         let answer = is_anchor.then(|| self.respond(now, ends, slot, request)).flatten();
         let arrival = Arrival { question, ..Arrival::new(probe, now, received) };
         let Some(path) = self.path_mut(slot) else { return Received::Nothing };
-        if measures && !path.meter.tells(now, kind, k, &arrival, ends.0) && age == 0 {
+        let meter = path.meter.as_deref_mut();
+        let has_news = meter.is_none_or(|meter| meter.tells(now, kind, k, &arrival, ends.0));
+        if !has_news && age == 0 {
             return Received::Quiet(answer);
         }
         let (remote, kernel_stamp) = (ends.0, true);

@@ -28,7 +28,8 @@ pub(super) struct Slot {
     /// The last source that is not validated, and the challenge it must echo.
     pub(super) asked: Option<(SocketAddr, u32)>,
     pub(super) last_seq: Option<u32>,
-    pub(super) meter: Meter,
+    /// Set if the packet path measures.
+    pub(super) meter: Option<Box<Meter>>,
     /// When the last valid packet arrived.
     pub(super) heard_at: Option<Time>,
     /// Data traffic of a host's path, after the first data packet.
@@ -38,7 +39,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(setup: PathSetup, via: Option<Via>) -> Slot {
+    pub(super) fn new(setup: PathSetup, via: Option<Via>, measures: bool) -> Slot {
         Slot {
             setup,
             via,
@@ -50,7 +51,7 @@ impl Slot {
             learned: None,
             asked: None,
             last_seq: None,
-            meter: Meter::default(),
+            meter: measures.then(Box::default),
             heard_at: None,
             traffic: None,
             rides: None,

@@ -321,7 +321,7 @@ pub(crate) fn host_config(setup: &Setup) -> HostConfig {
             source: None,
         },
         paths: BTreeMap::new(),
-        steering: segue_steering::Config::default(),
+        steering: Default::default(),
         measured_by: setup.measured_by,
         largest: None,
     }

@@ -31,10 +31,16 @@ impl Connection {
         self.flush(io);
     }
 
-    pub(super) fn receive(&mut self, io: &mut Io<'_>, packet: &Packet) {
+    pub(super) fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
         match packet.value::<Segment>() {
-            Some(segment) if segment.ack.is_some() => self.source.receive(io.now, packet),
-            _ => self.sink.receive(io.now, packet),
+            Some(segment) if segment.ack.is_some() => {
+                self.source.receive(io.now, &packet);
+                self.source.reuse(packet);
+            }
+            _ => {
+                self.sink.receive(io.now, &packet);
+                self.sink.reuse(packet);
+            }
         }
         self.flush(io);
     }

@@ -159,7 +159,7 @@ impl Agent for FtpAgent {
     }
 
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
-        self.connection.receive(io, &packet);
+        self.connection.receive(io, packet);
         self.follow(io);
     }
 

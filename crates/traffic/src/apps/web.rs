@@ -194,7 +194,7 @@ impl Agent for Server {
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let (port, _) = packet.ports;
         let Some(i) = connection_of(port, self.first_port, self.connections.len()) else { return };
-        self.connections[i].receive(io, &packet);
+        self.connections[i].receive(io, packet);
         self.answer(io, i);
     }
 
@@ -374,7 +374,7 @@ impl Agent for Browser {
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let (_, port) = packet.ports;
         let Some(i) = connection_of(port, self.first_port, self.connections.len()) else { return };
-        self.connections[i].receive(io, &packet);
+        self.connections[i].receive(io, packet);
         self.advance(io);
     }
 

@@ -3,6 +3,7 @@
 //! [`Source`] and [`Sink`] are building blocks for any agent that uses TCP; [`SourceAgent`] and [`SinkAgent`] are
 //! agents that do nothing else.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -15,7 +16,7 @@ use super::segment::{Sack, Segment};
 use super::sender::{Input, Sender};
 use super::stream::Stream;
 use segue_sim::agent::{Agent, Io};
-use segue_sim::packet::{Packet, TCP};
+use segue_sim::packet::{Packet, Payload, TCP};
 use segue_sim::results::Results;
 
 /// Suffix of a sender's name for its congestion window in time series.
@@ -40,10 +41,23 @@ impl Endpoint {
         Endpoint { local: self.remote, remote: self.local }
     }
 
-    fn packet(&self, now: Time, bytes: u32, segment: Segment) -> Packet {
-        Packet { sent: now, ..Packet::new(TCP, self.local, self.remote, bytes, segment) }
+    /// A packet with this segment, in the memory of an earlier one if there is any.
+    fn packet(&self, now: Time, bytes: u32, segment: Segment, spare: &mut Spare) -> Packet {
+        let mut packet = match spare.take() {
+            Some(payload) => Packet::boxed(TCP, self.local, self.remote, bytes, payload),
+            None => Packet::new(TCP, self.local, self.remote, bytes, Segment::default()),
+        };
+        match packet.value_mut() {
+            Some(place) => *place = segment,
+            None => packet.payload = Box::new(segment),
+        }
+        packet.sent = now;
+        packet
     }
 }
+
+/// Memory of a segment that has been handled, for the next one.
+type Spare = Option<Box<dyn Payload>>;
 
 /// A transmitted segment, for a trace of the window. Window, threshold and number are in segments.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,6 +80,7 @@ pub struct Source {
     config: Config,
     closed: bool,
     trace: Option<Vec<TracePoint>>,
+    spare: Spare,
 }
 
 impl Source {
@@ -73,7 +88,7 @@ impl Source {
     #[must_use]
     pub fn new(config: Config, endpoint: Endpoint) -> Source {
         let (sender, stream) = (Sender::new(config), Stream::new(&config));
-        Source { sender, stream, endpoint, config, closed: false, trace: None }
+        Source { sender, stream, endpoint, config, closed: false, trace: None, spare: None }
     }
 
     /// Records a trace point for every segment from here on.
@@ -123,6 +138,11 @@ impl Source {
         self.stream.forget_before(byte);
     }
 
+    /// Keeps the memory of a packet that has been handled for the next one to send.
+    pub fn reuse(&mut self, packet: Packet) {
+        self.spare = Some(packet.payload);
+    }
+
     /// Handles an expired deadline.
     pub fn tick(&mut self, now: Time) {
         self.sender.tick(now);
@@ -141,18 +161,15 @@ impl Source {
         let (start, end) = (self.stream.byte(segment.start), self.stream.byte(segment.end));
         let len = (end - start) as u32;
         let bytes = self.config.header + len;
-        Some(self.endpoint.packet(
-            now,
-            bytes,
-            Segment {
-                seq: start,
-                len,
-                fin: self.closed && end == self.stream.offered(),
-                timestamps: Some((now.0, 0)),
-                retransmission: segment.retransmission,
-                ..Segment::default()
-            },
-        ))
+        let segment = Segment {
+            seq: start,
+            len,
+            fin: self.closed && end == self.stream.offered(),
+            timestamps: Some((now.0, 0)),
+            retransmission: segment.retransmission,
+            ..Segment::default()
+        };
+        Some(self.endpoint.packet(now, bytes, segment, &mut self.spare))
     }
 
     fn remember(&mut self, at: Time, segment: Transmit) {
@@ -202,13 +219,14 @@ pub struct Sink {
     endpoint: Endpoint,
     config: Config,
     owed: Option<Acknowledgement>,
+    spare: Spare,
 }
 
 impl Sink {
     /// A receiver of data from `endpoint.remote`.
     #[must_use]
     pub fn new(config: Config, endpoint: Endpoint) -> Sink {
-        Sink { receiver: Receiver::new(&config), endpoint, config, owed: None }
+        Sink { receiver: Receiver::new(&config), endpoint, config, owed: None, spare: None }
     }
 
     /// Handles a packet from the peer.
@@ -216,6 +234,11 @@ impl Sink {
         if let Some(segment) = packet.value() {
             self.owed = self.receiver.on_segment(now, segment);
         }
+    }
+
+    /// Keeps the memory of a packet that has been handled for the next one to send.
+    pub fn reuse(&mut self, packet: Packet) {
+        self.spare = Some(packet.payload);
     }
 
     /// Handles an expired deadline.
@@ -238,7 +261,7 @@ impl Sink {
         let bytes = self.config.ack_bytes + option;
         let timestamps = Some((now.0, echo));
         let segment = Segment { ack: Some(next), sack, timestamps, ..Segment::default() };
-        Some(self.endpoint.packet(now, bytes, segment))
+        Some(self.endpoint.packet(now, bytes, segment, &mut self.spare))
     }
 
     /// Number of bytes delivered in order.
@@ -285,6 +308,7 @@ impl Agent for SourceAgent {
 
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         self.source.receive(io.now, &packet);
+        self.source.reuse(packet);
         self.flush(io);
     }
 
@@ -326,6 +350,7 @@ impl SinkAgent {
 impl Agent for SinkAgent {
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         self.sink.receive(io.now, &packet);
+        self.sink.reuse(packet);
         self.flush(io);
     }
 

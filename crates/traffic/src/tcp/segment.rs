@@ -26,6 +26,9 @@ impl Sack {
 
     /// Removes the blocks for which `keep` is false.
     pub fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
+        if self.len == 0 {
+            return;
+        }
         let blocks = *self;
         self.len = 0;
         for (start, end) in blocks.blocks().iter().filter(|block| keep(block.0, block.1)) {

@@ -54,7 +54,7 @@ impl Stream {
         if unit >= self.units {
             return self.bytes;
         }
-        let offer = self.offers.iter().rev().find(|o| o.unit <= unit);
+        let offer = self.newest(|o| o.unit <= unit);
         offer.map_or(0, |o| o.byte + (unit - o.unit) * self.mss)
     }
 
@@ -66,8 +66,15 @@ impl Stream {
         if byte >= self.bytes {
             return self.units;
         }
-        let offer = self.offers.iter().rev().find(|o| o.byte <= byte);
+        let offer = self.newest(|o| o.byte <= byte);
         offer.map_or(0, |o| o.unit + (byte - o.byte) / self.mss)
+    }
+
+    /// The newest offer that matches; usually it is the newest of all.
+    #[inline]
+    fn newest(&self, matches: impl Fn(&Offer) -> bool) -> Option<&Offer> {
+        let last = self.offers.back().filter(|offer| matches(offer));
+        last.or_else(|| self.offers.iter().rev().find(|offer| matches(offer)))
     }
 
     /// Forgets offers that end before this byte.

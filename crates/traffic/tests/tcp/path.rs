@@ -50,9 +50,10 @@ pub(crate) struct Left {
     pub ssthresh: f64,
 }
 
+#[derive(Clone, Copy)]
 enum Event {
-    AtSink(Packet),
-    AtSource(Packet),
+    AtSink(usize),
+    AtSource(usize),
     /// The source's deadline, or the sink's.
     Wake(usize),
     Offer(u64),
@@ -99,15 +100,15 @@ impl<F: FnMut(Direction, u64, &Packet) -> Fate> Path<F> {
             );
             match event {
                 Event::Offer(bytes) => run.source.offer(now, bytes),
-                Event::AtSink(packet) => {
-                    reference.arrived(&packet);
-                    run.sink.receive(now, &packet);
+                Event::AtSink(number) => {
+                    reference.arrived(&line.packets[number]);
+                    run.sink.receive(now, &line.packets[number]);
                 }
-                Event::AtSource(packet) => {
+                Event::AtSource(number) => {
                     for forged in forge(now, &run.source) {
                         run.source.receive(now, &forged);
                     }
-                    run.source.receive(now, &packet);
+                    run.source.receive(now, &line.packets[number]);
                 }
                 Event::Wake(who) => {
                     line.armed[who] = None;
@@ -136,13 +137,14 @@ impl<F: FnMut(Direction, u64, &Packet) -> Fate> Path<F> {
             run.note(now, &packet);
             line.free_at = line.free_at.max(now) + self.spacing;
             for later in (self.fate)(Direction::Data, line.numbers[0], &packet) {
-                queue.schedule(line.free_at + self.delay + later, Event::AtSink(packet.clone()));
+                queue
+                    .schedule(line.free_at + self.delay + later, Event::AtSink(line.keep(&packet)));
             }
             line.numbers[0] += 1;
         }
         while let Some(packet) = run.sink.poll(now) {
             for later in (self.fate)(Direction::Back, line.numbers[1], &packet) {
-                queue.schedule(now + self.delay + later, Event::AtSource(packet.clone()));
+                queue.schedule(now + self.delay + later, Event::AtSource(line.keep(&packet)));
             }
             line.numbers[1] += 1;
         }
@@ -158,6 +160,16 @@ struct Line {
     numbers: [u64; 2],
     /// Scheduled wake-ups of source and sink.
     armed: [Option<Time>; 2],
+    /// All packets, by number.
+    packets: Vec<Packet>,
+}
+
+impl Line {
+    /// Keeps a packet until it arrives, and returns its number.
+    fn keep(&mut self, packet: &Packet) -> usize {
+        self.packets.push(packet.clone());
+        self.packets.len() - 1
+    }
 }
 
 impl Run {

@@ -181,7 +181,7 @@ impl Anchor {
             AnchorInput::Disconnected { conn } => self.on_disconnected(now, conn),
             AnchorInput::End { host, why } => self.on_end(now, &host, why),
             AnchorInput::Probe(probe) => self.on_probe(now, &probe),
-            AnchorInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
+            AnchorInput::Reading(slot, reading) => self.on_reading(now, slot, *reading),
             AnchorInput::Counted(owner, counts) => self.on_counted(owner, &counts),
             AnchorInput::Uncut(slot) => self.on_uncut(now, slot),
             AnchorInput::TooBig(said) => self.on_too_big(now, said),

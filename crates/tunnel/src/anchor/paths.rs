@@ -1,5 +1,6 @@
 //! The anchor's side of each path: offers, grants and removal.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use segue_clock::{Span, Time};
@@ -138,7 +139,7 @@ impl Anchor {
         if changed {
             let keepalive = settings(&self.config, offer, &grant, &taus);
             path.setup.probing = probing(&keepalive, &grant);
-            self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
+            self.out.push_back(Output::Order(Order::SetPath(slot, Box::new(path.setup.clone()))));
             if other_mode {
                 path.server = Server::new(keepalive, now, true).without_samples();
                 path.down_at = None;
@@ -164,7 +165,7 @@ impl Anchor {
         }
         path.grant.checksums = checksums;
         path.setup.probing.checksums = checksums;
-        self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
+        self.out.push_back(Output::Order(Order::SetPath(slot, Box::new(path.setup.clone()))));
         let conn = self.hosts.get(&path.owner).and_then(|host| host.conn);
         if let Some(conn) = conn {
             let granted = FromAnchor::PathReady(path.grant.clone());
@@ -233,7 +234,7 @@ impl Anchor {
             host.paths.insert(offer.path, slot);
         }
         self.fit(owner);
-        self.out.push_back(Output::Order(Order::SetPath(slot, setup)));
+        self.out.push_back(Output::Order(Order::SetPath(slot, Box::new(setup))));
         self.out.push_back(Output::report(report));
         self.review(now, slot);
     }

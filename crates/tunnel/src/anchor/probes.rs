@@ -1,5 +1,6 @@
 //! Probes at the anchor: evaluates the host's reports and drives the servers of its paths.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use segue_clock::{Machine, Span, Time};
@@ -139,7 +140,7 @@ impl Anchor {
         let probing = &mut path.setup.probing;
         if (probing.k, probing.t_ka) != (k, t_ka) {
             (probing.k, probing.t_ka) = (k, t_ka);
-            self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
+            self.out.push_back(Output::Order(Order::SetPath(slot, Box::new(path.setup.clone()))));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Types that the packet path and the machines exchange: paths, probes and flows.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
@@ -183,7 +184,7 @@ pub struct ProbeEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Set up or change a path.
-    SetPath(u32, PathSetup),
+    SetPath(u32, Box<PathSetup>),
     /// Remove a path.
     RemovePath(u32),
     /// Redirect a path, or end the redirection.

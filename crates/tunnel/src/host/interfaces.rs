@@ -59,8 +59,8 @@ impl Host {
 
     /// The anchor's addresses have changed: handles each interface like a new one and tries it at once.
     pub(super) fn on_anchor(&mut self, now: Time, addresses: Vec<SocketAddr>) {
-        if self.config.anchor != addresses {
-            self.config.anchor = addresses;
+        if self.anchors != addresses {
+            self.anchors = addresses;
             let interfaces = core::mem::take(&mut self.interfaces);
             self.on_interfaces(now, interfaces);
         }
@@ -69,7 +69,7 @@ impl Host {
     /// The anchor was reached at this address: paths without answers switch to it from the anchor's other addresses of
     /// the same family.
     pub(super) fn prefer(&mut self, now: Time, reached: IpAddr) {
-        let anchor = &self.config.anchor;
+        let anchor = &self.anchors;
         let is_reached = |own: &SocketAddr| {
             own.ip() == reached || self.interfaces.iter().any(|i| i.towards(own.ip()) == reached)
         };
@@ -83,7 +83,7 @@ impl Host {
         if first == at || self.paths.values().any(|path| path.is_up() && goes_there(path)) {
             return;
         }
-        self.config.anchor.swap(first, at);
+        self.anchors.swap(first, at);
         for interface in self.interfaces.clone() {
             if let Some(number) = self.path_named(&interface.name) {
                 self.refresh_path(now, number, &interface);
@@ -101,7 +101,7 @@ impl Host {
             let local = self.source(interface, remote.is_ipv4())?;
             Some((local, remote, interface.gateway(local)))
         };
-        let anchor = || self.config.anchor.iter().copied();
+        let anchor = || self.anchors.iter().copied();
         let translated = |own: SocketAddr| ends((interface.towards(own.ip()), own.port()).into());
         anchor().find_map(ends).or_else(|| anchor().find_map(translated))
     }
@@ -109,8 +109,7 @@ impl Host {
     fn add_path(&mut self, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
         let Some(number) = self.number_for(&interface.name) else { return };
-        let mut config = self.path_config(&interface.name).clone();
-        config.keepalive.measured_by = self.config.measured_by;
+        let config = self.config.path_of(&interface.name);
         let following = config.adaptive.map(|aims| Following::new(Adaptive::new(aims)));
         let following = following.map(Box::new);
         let ordered = self.switched.get(&interface.name).copied();
@@ -124,7 +123,7 @@ impl Host {
             sources: Sources::of(interface, local),
             mtu: interface.mtu_bytes,
             sizes: None,
-            config,
+            config: self.config.clone(),
             rx_cookie: self.secrets.cookie(),
             grant: None,
             client: None,
@@ -151,7 +150,7 @@ impl Host {
             helped: None,
             down_at: None,
         };
-        self.paths.insert(number, Box::new(path));
+        self.paths.insert(number, path);
         self.offer(number);
     }
 

@@ -25,12 +25,13 @@ mod questions;
 mod sizes;
 mod source;
 mod sources;
+mod table;
 mod translation;
 mod watch;
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::net::{IpAddr, SocketAddr};
@@ -48,6 +49,7 @@ use flows::{Moved, Waiting};
 pub use path::Path;
 pub use sizes::LEAST_INNER;
 pub use source::SourceChoice;
+use table::Paths;
 pub use watch::Filter;
 
 use crate::maps::SmallMap;
@@ -67,7 +69,10 @@ const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 
 /// The mobile host's machine. The module documentation lists its signalling states.
 pub struct Host {
-    config: HostConfig,
+    config: Arc<HostConfig>,
+    /// The anchor's addresses in order of preference, with the tunnel port that the anchor stated.
+    anchors: Vec<SocketAddr>,
+    epoch: u64,
     secrets: Secrets,
     interfaces: Vec<Interface>,
     signal: Signalling,
@@ -79,7 +84,7 @@ pub struct Host {
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
     /// Paths by number.
-    paths: SmallMap<u8, Box<Path>>,
+    paths: Paths,
     /// The number of each interface seen. An interface that returns gets its number back, so the operator's orders and
     /// the steering's memory still apply.
     numbers: BTreeMap<String, u8>,
@@ -120,10 +125,14 @@ enum Signalling {
 }
 
 impl Host {
-    /// Creates a host that has seen no input. `seed` must be secret and unique to this start.
+    /// Creates a host that has seen no input. `seed` must be secret and unique to this start. Many hosts may share one
+    /// configuration.
     #[must_use]
-    pub fn new(config: HostConfig, seed: [u8; 32]) -> Host {
+    pub fn new(config: impl Into<Arc<HostConfig>>, seed: [u8; 32]) -> Host {
+        let config = HostConfig::measured_alike(config.into());
         Host {
+            anchors: config.anchor.clone(),
+            epoch: config.epoch,
             steering: Steering::new(config.steering.clone()),
             config,
             secrets: Secrets::new(seed),
@@ -134,7 +143,7 @@ impl Host {
             leave_at: None,
             anchor: None,
             inner: Vec::new(),
-            paths: SmallMap::new(),
+            paths: Paths::new(),
             numbers: BTreeMap::new(),
             switched: BTreeMap::new(),
             flows: BTreeMap::new(),
@@ -180,17 +189,16 @@ impl Host {
 
     /// The paths by number.
     pub fn paths(&self) -> impl Iterator<Item = (u8, &Path)> {
-        self.paths.iter().map(|(number, path)| (*number, &**path))
+        self.paths.iter().map(|(number, path)| (*number, path))
     }
 
     /// The paths with a timer due at `now`, which need a reading first. If there is one, includes the paths whose
     /// timers sleep while requests ride, because the caller is awake anyway.
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
-        let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
-        let awake = || self.paths.values().any(|path| due(path));
-        let asked = |path: &Path| due(path) || path.is_carried() && awake();
-        self.paths.iter().filter(|(_, path)| asked(path)).map(|(n, _)| u32::from(*n)).collect()
+        let due = self.paths.due(now);
+        let asked = |n: u8, path: &Path| due & 1 << n != 0 || due != 0 && path.is_carried();
+        self.paths.iter().filter(|(n, path)| asked(**n, path)).map(|(n, _)| u32::from(*n)).collect()
     }
 
     /// The paths whose timers sleep while requests ride. A driver that wakes up for other reasons should supply their
@@ -251,7 +259,7 @@ impl Host {
         self.prefer(now, anchor.ip());
         self.out.push_back(Output::own(HostOutput::Signal(FromHost::Register {
             version: SIGNAL_VERSION,
-            epoch: self.config.epoch,
+            epoch: self.epoch,
         })));
     }
 
@@ -276,7 +284,7 @@ impl Host {
             }
             FromAnchor::Refused { reason: Refusal::Behind { epoch } } => {
                 // Retried at once when the anchor has closed this connection.
-                self.config.epoch = epoch.saturating_add(1);
+                self.epoch = epoch.saturating_add(1);
                 self.retry = RETRY_MIN;
             }
             FromAnchor::Refused { reason } => {
@@ -324,7 +332,7 @@ impl Host {
         if let Some(address) = &mut self.anchor {
             address.set_port(tunnel_port);
         }
-        for address in &mut self.config.anchor {
+        for address in &mut self.anchors {
             address.set_port(tunnel_port);
         }
         if self.inner != inner {
@@ -368,7 +376,7 @@ impl Host {
         };
         ordinary
             && !self.interfaces.iter().any(outer)
-            && !self.config.anchor.iter().any(|anchor| anchor.ip() == address)
+            && !self.anchors.iter().any(|anchor| anchor.ip() == address)
             && !self
                 .interfaces
                 .iter()
@@ -421,7 +429,7 @@ impl Host {
     /// family, and an address behind one translator is unreachable through another.
     fn may_carry_signal(&self, name: &str) -> bool {
         let Some(anchor) = self.anchor else { return false };
-        let is_own = self.config.anchor.iter().any(|own| own.ip() == anchor.ip());
+        let is_own = self.anchors.iter().any(|own| own.ip() == anchor.ip());
         let leads_there = |i: &Interface| {
             let ends = || self.ends(i).is_some_and(|(_, remote, _)| remote.ip() == anchor.ip());
             i.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4()) && (is_own || ends())
@@ -496,7 +504,7 @@ impl Host {
             HostInput::SignalDown => self.on_signal_down(now),
             HostInput::Signal(message) => self.on_message(now, message),
             HostInput::Probe(probe) => self.on_probe(now, &probe),
-            HostInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
+            HostInput::Reading(slot, reading) => self.on_reading(now, slot, *reading),
             HostInput::Carried(slot, carried) => self.on_carried(now, slot, carried),
             HostInput::Sized(slot, token) => self.on_sized(now, slot, token),
             HostInput::Counted(round, counts) => self.on_counted(now, round, &counts),
@@ -562,7 +570,7 @@ impl Machine for Host {
             _ => None,
         };
         let steering = self.steering.deadline().map(|at| (at, "a better path has held"));
-        let path = self.paths.values().fold(None, |first, path| earlier(first, path.deadline()));
+        let path = self.paths.deadline();
         let leave = self.leave_at.map(|at| (at, "the connection is left"));
         let path = earlier(path, self.filters_deadline());
         earlier(path, earlier(leave, earlier(signal, steering)))

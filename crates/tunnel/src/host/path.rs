@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
@@ -15,7 +16,7 @@ use super::following::Following;
 use super::questions::Questions;
 use super::source::{SourceChoice, Sources};
 use super::watch::FlowWatch;
-use crate::{Carried, PathConfig, Via};
+use crate::{Carried, HostConfig, PathConfig, Via};
 
 /// A path from one interface of the host to one address of the anchor.
 pub struct Path {
@@ -28,7 +29,7 @@ pub struct Path {
     /// MTU of its interface, in bytes.
     pub(super) mtu: u32,
     pub(super) sizes: Option<Box<PathSizes>>,
-    pub(super) config: PathConfig,
+    pub(super) config: Arc<HostConfig>,
     pub(super) rx_cookie: u64,
     pub(super) grant: Option<PathGrant>,
     pub(super) client: Option<Client>,
@@ -99,6 +100,11 @@ impl Path {
         &self.name
     }
 
+    /// The configured settings.
+    pub(super) fn settings(&self) -> &PathConfig {
+        self.config.path_of(&self.name)
+    }
+
     /// Outer source address.
     #[must_use]
     pub fn local(&self) -> IpAddr {
@@ -108,7 +114,7 @@ impl Path {
     /// Why the path uses that source address.
     #[must_use]
     pub fn source_choice(&self) -> SourceChoice {
-        match self.config.source {
+        match self.settings().source {
             Some(own) if own == self.local => SourceChoice::Configured,
             _ if self.local == self.sources.first => SourceChoice::Preferred,
             _ => SourceChoice::Tried,
@@ -190,7 +196,7 @@ impl Path {
     /// The settings in effect; before the grant, the configured ones.
     #[must_use]
     pub fn keepalive(&self) -> &Keepalive {
-        self.client.as_ref().map_or(&self.config.keepalive, Client::config)
+        self.client.as_ref().map_or_else(|| &self.settings().keepalive, Client::config)
     }
 
     /// Why the settings were chosen, and when; `None` if they are fixed or nothing was chosen yet.
@@ -203,11 +209,13 @@ impl Path {
     /// The packet format: the granted one, else the configured one.
     #[must_use]
     pub fn encapsulation(&self) -> Encapsulation {
-        self.grant.as_ref().map_or(self.config.encapsulation, |grant| grant.encapsulation)
+        self.grant
+            .as_ref()
+            .map_or_else(|| self.settings().encapsulation, |grant| grant.encapsulation)
     }
 
     pub(super) fn view(&self, number: u8) -> PathView {
-        let estimates = self.client.as_ref().map(Client::estimates);
+        let (settings, estimates) = (self.settings(), self.client.as_ref().map(Client::estimates));
         let first = |v: &[f64]| v.first().copied();
         let [up, down] = self.seen_losses();
         PathView {
@@ -222,9 +230,9 @@ impl Path {
             // One direction has about half the jitter of a round trip.
             jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
             rate_bps: None,
-            price: self.config.price,
+            price: settings.price,
             since: self.usable_since,
-            preference: self.config.preference,
+            preference: settings.preference,
         }
     }
 }

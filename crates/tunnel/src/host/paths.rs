@@ -1,5 +1,6 @@
 //! The host's paths: offer, grant, probes and state.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -10,7 +11,7 @@ use segue_keepalive::{
 };
 use segue_steering::PathView;
 use segue_wire::signal::{FromHost, PathGrant, PathOffer, Timescale};
-use segue_wire::{Probe, ProbeKey};
+use segue_wire::{MAX_PATHS, Probe, ProbeKey};
 
 use super::Host;
 use super::path::Path;
@@ -54,7 +55,7 @@ impl Host {
         }
         let Some(path) = self.paths.get_mut(&number) else { return };
         path.largest_told = path.offered(self.config.largest);
-        let (wanted, in_force) = (&path.config.keepalive, path.keepalive());
+        let (wanted, in_force) = (&path.settings().keepalive, path.keepalive());
         let offer = PathOffer {
             path: number,
             name: path.name.chars().take(segue_wire::signal::MAX_NAME / 4).collect(),
@@ -64,9 +65,9 @@ impl Host {
             t_ka_ms: (in_force.t_ka.0 / 1_000_000).min(u64::from(u16::MAX)) as u16,
             mode: wanted.mode,
             rides: wanted.rides,
-            encapsulation: path.config.encapsulation,
+            encapsulation: path.settings().encapsulation,
             n: u16::try_from(wanted.n).unwrap_or(u16::MAX),
-            taus: wanted.probing(path.config.encapsulation).taus.map(timescale),
+            taus: wanted.probing(path.settings().encapsulation).taus.map(timescale),
             follows_use: path.following.is_some(),
             largest: path.largest_told,
             v6: path.remote.is_ipv6(),
@@ -85,7 +86,7 @@ impl Host {
             self.on_terms(now, number, grant);
             return;
         }
-        let keepalive = granted(&path.config.keepalive, &grant);
+        let keepalive = granted(&path.settings().keepalive, &grant);
         let index = path.grant.as_ref().filter(|_| fault(7)).map_or(grant.index, |old| old.index);
         path.grant = Some(PathGrant { index, ..grant });
         path.offer_at = None;
@@ -93,7 +94,7 @@ impl Host {
         if let Some(port) = port {
             path.remote.set_port(port);
         }
-        path.client = Some(Client::new(keepalive, now, seed));
+        path.client = Some(Client::new(keepalive, now, seed).without_samples());
         path.losses = None;
         path.watch = None;
         path.sizes = None;
@@ -143,7 +144,7 @@ impl Host {
             owner: 0,
             probing: Probing { checksums: path.checksums(), ..probing },
         };
-        self.out.push_back(Output::Order(Order::SetPath(u32::from(number), setup)));
+        self.out.push_back(Output::Order(Order::SetPath(u32::from(number), Box::new(setup))));
     }
 
     pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeEvent) {
@@ -166,13 +167,8 @@ impl Host {
     }
 
     pub(super) fn tick_paths(&mut self, now: Time) {
-        let due: Vec<u8> = self
-            .paths
-            .iter()
-            .filter(|(_, path)| path.deadline().is_some_and(|(at, _)| at <= now))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in due {
+        let due = self.paths.due(now);
+        for number in (0..MAX_PATHS as u8).filter(|number| due & 1 << number != 0) {
             self.tick_path(now, number);
         }
     }
@@ -196,7 +192,7 @@ impl Host {
         let Some(client) = &mut path.client else { return };
         let was_up = client.state() == State::Up;
         call(client);
-        let mut outputs = Vec::from(client.take_outputs());
+        let mut outputs = client.take_outputs();
         if shows {
             let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
             // A request that is due anyway echoes it too.
@@ -205,15 +201,17 @@ impl Host {
                 outputs.extend(client.take_outputs());
             }
             // Requests first, so that the anchor receives them before the data that follow.
-            outputs.sort_by_key(|output| !asks(output));
+            outputs.make_contiguous().sort_by_key(|output| !asks(output));
             path.unshown = None;
         }
         if !was_up && client.state() == State::Up {
             path.usable_since = now;
         }
+        let sampled = client.take_sampled();
         self.judge_losses(now, number, was_up);
-        let mut sampled = false;
-        self.help_out(now, number, &outputs);
+        if !outputs.is_empty() {
+            self.help_out(now, number, outputs.make_contiguous());
+        }
         for output in outputs {
             match output {
                 ClientOutput::SendRequest(request) => {
@@ -223,7 +221,8 @@ impl Host {
                 ClientOutput::State(state) => self.on_path_state(now, number, state),
                 ClientOutput::Heard(heard) => self.on_path_heard(now, number, heard),
                 ClientOutput::Doubt(doubt) => self.on_doubt(now, number, doubt),
-                ClientOutput::Sample(_) => sampled = true,
+                // It gives none.
+                ClientOutput::Sample(_) => {}
             }
         }
         if shows && let Some(path) = self.paths.get(&number) {

@@ -168,10 +168,10 @@ impl Host {
 
     /// Handles a router's report that a packet was too big. The quoted cookie shows that the router saw such a packet.
     pub(super) fn on_too_big(&mut self, now: Time, TooBig { index, cookie, mtu }: TooBig) {
-        let quoted = |path: &&Path| {
+        let quoted = |path: &Path| {
             path.grant.as_ref().is_some_and(|grant| (grant.index, grant.cookie) == (index, cookie))
         };
-        let number = self.paths.iter().find(|(_, path)| quoted(&&***path)).map(|(n, _)| *n);
+        let number = self.paths.iter().find(|(_, path)| quoted(path)).map(|(n, _)| *n);
         if let Some(number) = number {
             self.on_hint(now, number, Direction::Up, mtu);
         }

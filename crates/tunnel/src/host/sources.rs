@@ -10,7 +10,6 @@ use segue_ip::Interface;
 
 use super::Host;
 use super::source::of_family;
-use crate::PathConfig;
 
 /// How long an address has to be answered for the first time.
 const FIRST_ANSWER: Span = Span::from_secs(3);
@@ -18,14 +17,10 @@ const FIRST_ANSWER: Span = Span::from_secs(3);
 const SILENCE: Span = Span::from_secs(30);
 
 impl Host {
-    pub(super) fn path_config(&self, name: &str) -> &PathConfig {
-        self.config.paths.get(name).unwrap_or(&self.config.path)
-    }
-
     /// The outer source address for a path over this interface.
     pub(super) fn source(&self, interface: &Interface, v4: bool) -> Option<IpAddr> {
         let mut all = of_family(interface, v4);
-        let configured = self.path_config(&interface.name).source;
+        let configured = self.config.path_of(&interface.name).source;
         if let Some(configured) = configured.filter(|own| own.is_ipv4() == v4) {
             return all.find(|own| *own == configured);
         }
@@ -40,7 +35,7 @@ impl Host {
     fn choices(&self, number: u8) -> Vec<IpAddr> {
         let Some(path) = self.paths.get(&number) else { return Vec::new() };
         let v4 = path.local.is_ipv4();
-        if path.config.source.is_some_and(|own| own.is_ipv4() == v4) {
+        if path.settings().source.is_some_and(|own| own.is_ipv4() == v4) {
             return Vec::new();
         }
         let interface = self.interfaces.iter().find(|i| i.name == path.name);

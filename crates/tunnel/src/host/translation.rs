@@ -37,7 +37,7 @@ impl Host {
     /// Returns whether packets between these addresses are translated. A destination that is not one of the anchor's
     /// addresses is a translator's.
     pub(super) fn is_translated(&self, local: IpAddr, remote: IpAddr) -> bool {
-        shows(local, remote) || !self.config.anchor.iter().any(|own| own.ip() == remote)
+        shows(local, remote) || !self.anchors.iter().any(|own| own.ip() == remote)
     }
 
     /// Handles data lost since `since` while probes pass: the cause may be a missing checksum.

@@ -126,11 +126,6 @@ pub(crate) struct NoEnrolment {
 }
 
 impl NoEnrolment {
-    /// The text for a host whose daemon runs and so holds an enrolment.
-    pub(crate) fn running(&self) -> String {
-        "the running daemon has it".into()
-    }
-
     /// The finding for a host whose daemon does not run.
     pub(crate) fn told(&self) -> Finding {
         if self.readable { todo("enrolment", &self.text) } else { unknown("enrolment", &self.text) }

@@ -3,6 +3,7 @@
 use segue_daemon::config::{MihFunctionFile, MihLinkSapFile};
 use segue_daemon::mih::{self, Settings};
 use segue_daemon::run;
+use segue_grammar::Part;
 
 use super::role::{Checks, Daemon, File, PLAIN, PRIVATE_TMP, Role, read};
 use crate::cmd::check::summary;

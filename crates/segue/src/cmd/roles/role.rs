@@ -1,4 +1,4 @@
-//! What the registry has of each role.
+//! An entry of the registry, and the parts that entries share.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -30,13 +30,13 @@ pub struct Role {
 
 /// A kind of configuration file.
 pub(crate) struct File {
-    /// What it describes, with an article.
+    /// Its subject, with an article.
     pub(crate) what: &'static str,
-    /// What it is, in a sentence.
+    /// Its name in a sentence.
     pub(crate) title: &'static str,
-    /// Each shows that a file is of this kind: keys before all tables, `.key` within one, and `[tables]`.
+    /// Words that mark a file as one of this kind: keys before all tables, `.key` within one, and `[tables]`.
     pub(crate) own: &'static str,
-    /// Each shows that it is of another kind.
+    /// Words that mark it as one of another kind.
     pub(crate) foreign: &'static str,
     /// Its keys.
     pub(crate) keys: fn() -> Vec<Key>,
@@ -49,11 +49,11 @@ pub(crate) type Source<'a> = (&'a Path, &'a str);
 
 /// A daemon.
 pub(crate) struct Daemon {
-    /// Whether it stores records and a log of events.
+    /// It stores records and a log of events.
     pub(crate) keeps_state: bool,
     /// Files that no other daemon has: path and purpose.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// Lines of its unit for what it may use, most of all capabilities.
+    /// Lines of its unit that grant access, most of all capabilities.
     pub(crate) may: &'static [&'static str],
     /// System calls in addition to those of all units, each after a space.
     pub(crate) calls: &'static str,
@@ -122,7 +122,7 @@ pub(super) fn read<D: run::Role<Settings: Checks + 'static>, F: Config + Clone>(
     read_with::<D, F>(source, validate, rows, |_, settings| Box::new(settings))
 }
 
-/// The same for a role whose checks depend on more than its settings.
+/// Does the same for a role whose checks use more than its settings.
 pub(super) fn read_with<D: run::Role, F: Config + Clone>(
     (path, text): Source,
     validate: fn(F) -> anyhow::Result<D::Settings>,
@@ -148,11 +148,11 @@ pub(crate) fn key_of(line: &str) -> Option<&str> {
     line.split_once('=').map(|(key, _)| key.trim())
 }
 
-/// What every unit has.
+/// The template of all units.
 const UNIT: &str = include_str!("../../../../../packaging/segue-role.service");
 /// The directories of a daemon that stores records.
 const STATE: &str = "StateDirectory=segue\nStateDirectoryMode=0700\n";
-/// What a unit needs for tunnels.
+/// Lines of a unit that grant access to tunnels.
 pub(super) const TUNNELS: &str = "\
 # eBPF needs the last two; without them packets go through user space. ProtectKernelTunables must stay off, since the
 # daemon sets sysctls.

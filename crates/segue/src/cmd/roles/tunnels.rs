@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use segue_daemon::config::{AnchorFile, HostFile};
 use segue_daemon::control::Tunnels;
 use segue_daemon::{anchor, clamp, host, nat, past, run};
+use segue_grammar::Part;
 
 use super::role::{Checks, Daemon, File, PLAIN, PRIVATE_TMP, Role, TUNNELS, read, read_with};
 use crate::cmd::check::summary;
@@ -67,7 +68,7 @@ const DAEMON: Daemon = Daemon {
     ..PLAIN
 };
 
-/// What a unit needs for the key `realtime`.
+/// Lines of a unit that allow the key `realtime`.
 const REALTIME: &str = "\
 # Lets the daemon run before ordinary threads (realtime) without a further capability.
 LimitRTPRIO=10
@@ -102,7 +103,7 @@ impl Checks for OfHost {
         all.push(match (refused, &enrolment) {
             (Some(trouble), _) => todo("enrolment", &*trouble.why),
             (None, Ok(seen)) => system::credentials(seen),
-            (None, Err(finding)) if running.is_some() => ok("enrolment", finding.running()),
+            (None, Err(_)) if running.is_some() => ok("enrolment", "the running daemon has it"),
             (None, Err(finding)) => finding.told(),
         });
         let (mut anchor, unresolved) = network::resolve(&named, interfaces, settings)?;

@@ -54,7 +54,7 @@ impl<P: Clone> Datapath for Model<P> {
                 // A redirection outlives the path: the machine has to end it.
                 let via = old.as_ref().and_then(|old| old.via);
                 self.set_timer(slot, None);
-                self.slots[place] = Some(Box::new(Slot::new(setup.clone(), via)));
+                self.slots[place] = Some(Box::new(Slot::new(setup.clone(), via, self.measures)));
             }
         }
         self.set_rides(slot);
@@ -175,8 +175,10 @@ impl<P: Clone> Datapath for Model<P> {
         if !self.measures {
             self.note(Wrong::Quiet(slot));
         }
-        if let Some(path) = self.path_mut(slot) {
-            path.meter.quiet = quiet;
+        if let Some(path) = self.path_mut(slot)
+            && let Some(meter) = &mut path.meter
+        {
+            meter.quiet = quiet;
         }
     }
 
@@ -231,7 +233,7 @@ impl<P: Clone> Model<P> {
         let path = self.path(slot)?;
         let traffic = path.traffic.as_deref().copied().unwrap_or_default();
         let rides = path.rides.as_deref();
-        if !self.measures {
+        let Some(meter) = &path.meter else {
             let calls = !self.is_anchor && path.setup.probing.follows_use;
             let reading = match rides {
                 Some(rides) => rides.reading(),
@@ -239,9 +241,9 @@ impl<P: Clone> Model<P> {
                 None => return None,
             };
             return Some(Reading { at: now, traffic, ..reading });
-        }
+        };
         let (rode, watched) = rides.map_or((0, None), |rides| (rides.rode, rides.watched));
-        Some(Reading { traffic, rode, watched, ..path.meter.reading(now) })
+        Some(Reading { traffic, rode, watched, ..meter.reading(now) })
     }
 
     /// Builds a probe that the machine orders; `None` while its destination is unknown.
@@ -253,9 +255,9 @@ impl<P: Clone> Model<P> {
         let mut probe = order.probe;
         let us = now.micros32();
         probe.dt = us.wrapping_sub(order.held_since);
-        if measures {
-            probe.dt = us.wrapping_sub(path.meter.held_since());
-            path.meter.on_order(now, is_anchor, &mut probe);
+        if let Some(meter) = &mut path.meter {
+            probe.dt = us.wrapping_sub(meter.held_since());
+            meter.on_order(now, is_anchor, &mut probe);
         }
         if is_anchor {
             (probe.t_ss, probe.ss, probe.r) = (us, path.tx, path.rx);

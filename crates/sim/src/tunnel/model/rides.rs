@@ -25,7 +25,7 @@ impl<P: Clone> Model<P> {
         outer: &Outer,
         inner: &Inner<P>,
     ) -> Option<Rider> {
-        let (is_anchor, measures) = (self.is_anchor, self.measures);
+        let is_anchor = self.is_anchor;
         let Slot { rides, setup, meter, tx, heard, .. } = self.path_mut(slot)?;
         let rides = rides.as_deref_mut()?;
         let room = MTU - outer_bytes(outer.remote.is_ipv6()) - Probe::PACKET_LEN as u32;
@@ -52,7 +52,7 @@ impl<P: Clone> Model<P> {
             ..Probe::default()
         };
         let k = setup.probing.k;
-        if measures {
+        if let Some(meter) = meter {
             probe.dt = now.micros32().wrapping_sub(meter.held_since());
             meter.on_order(now, false, &mut probe);
             let silent = meter.silent_at(t_ka * (u64::from(k) + 2) + t_ka.half());

@@ -40,7 +40,7 @@ pub(crate) fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
             source: None,
         },
         paths: BTreeMap::new(),
-        steering: segue_steering::Config::default(),
+        steering: Default::default(),
         measured_by: segue_keepalive::MeasuredBy::Machine,
         largest: None,
     }
