@@ -50,6 +50,7 @@ pub(crate) struct Left {
     pub ssthresh: f64,
 }
 
+#[derive(Clone, Copy)]
 enum Event {
     AtSink(usize),
     AtSource(usize),
