@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use segue_clock::{DayClock, Span, Time, UnixTime};
+use segue_clock::{Span, Time};
 use segue_ip::{FlowKey, Prefix};
 use segue_netem::LinkSpec;
 use segue_node::RADIUS_PORT;
@@ -20,7 +20,7 @@ use segue_pmip::{
 };
 use segue_sim::net::Hop;
 use segue_sim::packet::UDP;
-use segue_sim::pmip::{LmaRole, MagRole};
+use segue_sim::pmip::{LmaRole, MagRole, no_clock};
 use segue_sim::role::Order as At;
 use segue_sim::{AgentId, RoleAgent};
 use segue_wire::mobility::option::{AccessTechnology, Handoff};
@@ -71,62 +71,66 @@ pub(super) struct Domain {
     served_again: Option<String>,
 }
 
+/// The ports of an agent; `is_asked` adds that of its RADIUS client.
+fn ports(is_asked: bool) -> Vec<(u8, u16)> {
+    PORTS.into_iter().chain(is_asked.then_some((UDP, RADIUS_PORT))).collect()
+}
+
+/// Adds a gateway to a host of the stage, with an access. Returns its address, too.
+fn add_gateway(
+    stage: &mut Stage,
+    gateway: usize,
+    has: &impl Fn(&str) -> bool,
+    is_asked: bool,
+) -> (AgentId, PeerAddress) {
+    let at = stage.hosts[gateway].node;
+    let interface = stage.network.node(at).adapters[0].interface.clone();
+    let proxy_coa = interface.addresses[0];
+    let all = Prefix::default_of(proxy_coa.is_ipv6());
+    stage.network.node_mut(at).routes.set(all, Hop::Interface(UPLINK));
+    let link = stage.network.add_interface(at, "access");
+    assert_eq!(link, LINK, "the second interface");
+    let air = stage.network.add_node(format!("air{gateway}"));
+    let there = stage.network.add_interface(air, "air");
+    let ends = ((at, link), (air, there));
+    let (spec, back) = (LinkSpec::default(), LinkSpec::default());
+    stage.network.connect(ends.0, ends.1, spec, back).expect("a link without rate is one");
+    let access = Access {
+        interface: "access".into(),
+        technology: AccessTechnology::WLAN,
+        proxy_coa,
+        handoff: if has("handoff unknown") { Handoff::UNKNOWN } else { Handoff::NEW_INTERFACE },
+        by: AttachBy::Driver,
+    };
+    let encapsulation = if has("tunnels gre") { Encapsulation::Gre } else { Encapsulation::Ip };
+    let config = MagConfig { encapsulation, ..mag_config(access, no_clock()) };
+    let mut agent = MagRole::ordered(config);
+    if is_asked {
+        let name = gateway_name(gateway);
+        agent.config.identities = None;
+        agent.uses.radius = Some(client(name, proxy_coa.is_ipv6()));
+    }
+    let agent = Gateway::of(agent, stage.network.seed_of(2, gateway as u32));
+    let agent = stage.add_agent(Node::Host(gateway), &ports(is_asked), agent);
+    stage.cast::<MagRole>(Node::Host(gateway), agent);
+    (agent, seen_at(gateway, proxy_coa))
+}
+
 impl Domain {
     pub(super) fn new(schedule: &Schedule, start: Time) -> Domain {
         let mut stage = Stage::new(schedule, start);
         let has = |setting: &str| schedule.settings.iter().any(|line| line == setting);
-        // Set at each start.
-        let clock = DayClock::new(Time::ZERO, UnixTime(0));
         let is_asked = has("radius gateways") || has("radius all");
         let radius = is_asked.then(|| add_server(&mut stage));
-        let mut ports = PORTS.to_vec();
-        ports.extend(is_asked.then_some((UDP, RADIUS_PORT)));
-        let mut role = LmaRole::new(lma_config(&has, clock));
+        let mut role = LmaRole::new(lma_config(&has, no_clock()));
         role.config.authorize = has("radius all");
         role.uses.radius = role.config.authorize.then(|| client("anchor".into(), true));
         let lma = Anchor::of(role, stage.network.seed_of(1, 0));
-        let lma = stage.add_agent(Node::Fixed(0), &ports, lma);
+        let lma = stage.add_agent(Node::Fixed(0), &ports(is_asked), lma);
         stage.cast::<LmaRole>(Node::Fixed(0), lma);
-        let (mut mags, mut addresses) = (Vec::new(), Vec::new());
-        for gateway in 0..stage.hosts.len() {
-            let at = stage.hosts[gateway].node;
-            let interface = stage.network.node(at).adapters[0].interface.clone();
-            let proxy_coa = interface.addresses[0];
-            let all = Prefix::default_of(proxy_coa.is_ipv6());
-            stage.network.node_mut(at).routes.set(all, Hop::Interface(UPLINK));
-            let link = stage.network.add_interface(at, "access");
-            assert_eq!(link, LINK, "the second interface");
-            let air = stage.network.add_node(format!("air{gateway}"));
-            let there = stage.network.add_interface(air, "air");
-            let ends = ((at, link), (air, there));
-            let (spec, back) = (LinkSpec::default(), LinkSpec::default());
-            stage.network.connect(ends.0, ends.1, spec, back).expect("a link without rate is one");
-            let access = Access {
-                interface: "access".into(),
-                technology: AccessTechnology::WLAN,
-                proxy_coa,
-                handoff: if has("handoff unknown") {
-                    Handoff::UNKNOWN
-                } else {
-                    Handoff::NEW_INTERFACE
-                },
-                by: AttachBy::Driver,
-            };
-            let encapsulation =
-                if has("tunnels gre") { Encapsulation::Gre } else { Encapsulation::Ip };
-            let config = MagConfig { encapsulation, ..mag_config(access, clock) };
-            let mut agent = MagRole::ordered(config);
-            if is_asked {
-                let name = gateway_name(gateway);
-                agent.config.identities = None;
-                agent.uses.radius = Some(client(name, proxy_coa.is_ipv6()));
-            }
-            let agent = Gateway::of(agent, stage.network.seed_of(2, gateway as u32));
-            let agent = stage.add_agent(Node::Host(gateway), &ports, agent);
-            stage.cast::<MagRole>(Node::Host(gateway), agent);
-            mags.push(agent);
-            addresses.push(seen_at(gateway, proxy_coa));
-        }
+        let gateways = 0..stage.hosts.len();
+        let gateways = gateways.map(|gateway| add_gateway(&mut stage, gateway, &has, is_asked));
+        let (mags, addresses) = gateways.collect();
         stage.network.start();
         let (truth, first, asked) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let unknown = has("handoff unknown");

@@ -323,7 +323,7 @@ fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
     let reading = stage.host(host).end().datapath.reading_at(now, wifi).unwrap();
     let watched = Some(now + ms(60));
     let reading = Reading { rode: 1, last_sent: Some(now), watched, ..reading };
-    stage.tell_host(host, HostInput::Reading(wifi, reading));
+    stage.tell_host(host, HostInput::Reading(wifi, Box::new(reading)));
     let machine = &stage.host(host).end().machine;
     assert_eq!(machine.carried(), [wifi]);
     // It becomes due together with the other path, which sends its own requests, and never earlier.

@@ -161,7 +161,7 @@ fn a_stated_period_below_the_least_does_not_make_the_anchor_work_more() {
             t_ka: stated,
             estimates: Estimates::default(),
         };
-        anchor.handle(at, AnchorInput::Reading(slot, reading).into());
+        anchor.handle(at, AnchorInput::Reading(slot, Box::new(reading)).into());
         assert_eq!(anchor.path(slot).unwrap().keepalive(), (1, counts_as), "{stated:?}");
         let told: Vec<_> = core::iter::from_fn(|| anchor.poll())
             .filter_map(|output| match output {

@@ -68,7 +68,7 @@ fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hear
     // As the datapath does: it reports what data did before the tick.
     let outputs: Vec<_> = stage.at_host_end(host, |end, _, _| {
         if let Some(reading) = end.datapath.reading_at(doubted, wifi.into()) {
-            end.machine.handle(doubted, HostInput::Reading(wifi.into(), reading).into());
+            end.machine.handle(doubted, HostInput::Reading(wifi.into(), Box::new(reading)).into());
         }
         end.machine.tick(doubted);
         std::iter::from_fn(|| end.machine.poll()).collect()

@@ -14,7 +14,7 @@ use super::{Anchor, Domain};
 use crate::Violation;
 
 impl Domain {
-    fn to_program(&mut self, number: u64, input: ProgramInput) {
+    fn tell_program(&mut self, number: u64, input: ProgramInput) {
         self.stage.command(self.lma, |agent: &mut Anchor, io| {
             agent.handle(io, Input::Own(NodeInput::Program(number, input)));
         });
@@ -28,15 +28,15 @@ impl Domain {
         self.program.connections += 1;
         let number = self.program.connections;
         self.program.connection = Some(number);
-        self.to_program(number, ProgramInput::Connected);
-        self.to_program(number, ProgramInput::Ordered(Order::Decide {}));
+        self.tell_program(number, ProgramInput::Connected);
+        self.tell_program(number, ProgramInput::Ordered(Order::Decide {}));
     }
 
     /// The program disconnects.
     pub(super) fn disconnect(&mut self) {
         if let Some(number) = self.program.connection {
             self.program.lose();
-            self.to_program(number, ProgramInput::Gone);
+            self.tell_program(number, ProgramInput::Gone);
         }
     }
 
@@ -48,7 +48,7 @@ impl Domain {
         self.program.orders = later;
         for (_, order) in due {
             if let Some(number) = self.program.connection {
-                self.to_program(number, ProgramInput::Ordered(order));
+                self.tell_program(number, ProgramInput::Ordered(order));
             }
         }
     }
