@@ -9,7 +9,6 @@ use super::role::{Checks, Daemon, File, PLAIN, PRIVATE_TMP, Role, read};
 use crate::cmd::check::summary;
 use crate::cmd::control::status::mih as page;
 use crate::cmd::control::status::page::typed;
-use segue_grammar::Part;
 
 /// A function of IEEE 802.21.
 pub(crate) static FUNCTION: Role = Role {

@@ -17,7 +17,6 @@ use crate::cmd::doctor::around::Around;
 use crate::cmd::doctor::finding::{Finding, ok, todo};
 use crate::cmd::doctor::{firewall, network, portal, system};
 use crate::cmd::host::check_private;
-use segue_grammar::Part;
 
 /// A mobile host.
 pub(crate) static HOST: Role = Role {
