@@ -179,7 +179,7 @@ impl Test {
 
 /// The tests against [`BASELINE`], in the order of [`LEVELS`].
 static TESTS: [Test; LEVELS.len()] = [
-    Test::new(BASELINE, 0.693_147_180_559_945_3, -0.010_152_371_464_017_962, 5.1),
+    Test::new(BASELINE, core::f64::consts::LN_2, -0.010_152_371_464_017_962, 5.1),
     Test::new(BASELINE, 1.609_437_912_434_100_3, -0.041_242_958_534_049_134, 6.7),
     Test::new(BASELINE, 2.708_050_201_102_21, -0.152_468_593_644_273_5, 7.8),
     Test::new(BASELINE, 3.912_023_005_428_146, -0.683_096_844_706_443_8, 8.8),
@@ -187,7 +187,7 @@ static TESTS: [Test; LEVELS.len()] = [
 /// The tests against [`CONGESTION_LOSS`], of the two levels above it.
 static CONGESTED_TESTS: [Test; 2] = [
     Test::new(CONGESTION_LOSS, 1.098_612_288_668_109_6, -0.111_225_635_110_224_37, 7.7),
-    Test::new(CONGESTION_LOSS, 2.302_585_092_994_046, -0.641_853_886_172_394_8, 9.4),
+    Test::new(CONGESTION_LOSS, core::f64::consts::LN_10, -0.641_853_886_172_394_8, 9.4),
 ];
 
 impl LossTest {

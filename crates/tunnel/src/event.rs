@@ -19,10 +19,6 @@ pub struct ConnId(pub u64);
 
 /// Inputs of a host's machine.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made one at a time; a box would cost more than it saves"
-)]
 pub enum HostInput {
     /// The signalling connection is established, over the named interface.
     SignalUp {
@@ -147,10 +143,6 @@ pub enum Ending {
 
 /// Inputs of an anchor's machine.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made one at a time; a box would cost more than it saves"
-)]
 pub enum AnchorInput {
     /// A host has connected; its name is authenticated.
     Connected {

@@ -58,12 +58,19 @@ impl Uses {
     }
 }
 
+/// An output of a node without the reports of its other parts.
+type OfRole<R> = Output<
+    NodeWish<<R as segue_node::Role>::Wish>,
+    <R as segue_node::Role>::Report,
+    <R as segue_node::Role>::Record,
+>;
+
 /// The next output of a node that concerns its role.
 pub(super) fn of_role<R: Decided>(
     node: &mut Node<R>,
     sources: &Sources,
     io: &mut Io<'_>,
-) -> Option<Output<NodeWish<R::Wish>, R::Report, R::Record>> {
+) -> Option<OfRole<R>> {
     loop {
         return Some(match node.poll()? {
             Output::Send(mut datagram, after) => {

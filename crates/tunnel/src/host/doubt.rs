@@ -123,7 +123,7 @@ impl Host {
     /// The age that a request over this path states about the others.
     pub(super) fn stated_age(&self, now: Time, over: u8) -> u8 {
         let rtt = |path: &Path| path.client.as_ref().and_then(|c| c.estimates().rtt_max);
-        let rtt = self.paths.get(&over).and_then(|path| rtt(path)).unwrap_or(Span::ZERO);
+        let rtt = self.paths.get(&over).and_then(rtt).unwrap_or(Span::ZERO);
         let others = self.paths.iter().filter(|(number, _)| **number != over);
         let longest = others.filter_map(|(_, path)| path.unheard(now, rtt)).max();
         longest.map_or(0, |silent| age::encode(silent.0))

@@ -280,7 +280,7 @@ impl Host {
         }
         // Packets of unknown flows moved too, if the path carried any.
         let carried = |path: &Path| path.client().is_some_and(|c| c.use_of_path().0 > Time::ZERO);
-        if left.is_empty() && self.paths.get(&number).is_some_and(|path| carried(path)) {
+        if left.is_empty() && self.paths.get(&number).is_some_and(carried) {
             left.insert(target, 0);
         }
         let scores = self.scores(Class::Default);
