@@ -340,11 +340,11 @@ impl<K: Ord + Clone> Aaa<K> {
             }
             return;
         }
-        if self.greeting {
-            return;
-        }
         if session.is_done() {
             self.sessions.remove(&number);
+            return;
+        }
+        if self.greeting {
             return;
         }
         let Some(status) = session.next() else { return };

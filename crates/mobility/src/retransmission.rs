@@ -61,6 +61,12 @@ impl Retransmission {
         Retransmission { backoff, sent: 1, wait: backoff.initial, at: now + backoff.initial }
     }
 
+    /// A message that is first sent after the initial timeout.
+    #[must_use]
+    pub fn later(now: Time, backoff: Backoff) -> Retransmission {
+        Retransmission { sent: 0, ..Retransmission::new(now, backoff) }
+    }
+
     /// When to call [`on_silence`](Retransmission::on_silence).
     #[must_use]
     pub const fn deadline(&self) -> Time {

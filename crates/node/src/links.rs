@@ -254,6 +254,9 @@ impl Links for GatewayLinks {
     fn on_interfaces(&mut self, all: &[Interface]) {
         let own = all.iter().filter(|interface| self.addresses.contains_key(&interface.name));
         self.known = own.map(|interface| (interface.index, interface.name.clone())).collect();
+        // An interface that was made anew has another index.
+        let link_of = |index: &u32| self.addresses.get(self.known.get(index)?);
+        self.placed.retain(|(link, _), index| link_of(index) == Some(link));
     }
 
     fn on_link(&mut self, now: Time, event: &LinkEvent) {

@@ -91,6 +91,10 @@ pub struct Node<R: Decided> {
     client: Option<Aaa<R::Key>>,
     listener: Option<Listener<R::Links>>,
     programs: Programs,
+    /// Requests to the client.
+    requests: VecDeque<AaaInput<R::Key>>,
+    /// The quality of a path has changed, and programs have not been told yet.
+    quality_changed: bool,
     out: VecDeque<<Node<R> as Machine>::Output>,
 }
 
@@ -99,8 +103,15 @@ impl<R: Decided> Node<R> {
     #[must_use]
     pub fn new(machine: R, radius: Option<AaaConfig>) -> Node<R> {
         let client = radius.map(Aaa::new);
-        let programs = Programs::default();
-        Node { machine, client, listener: None, programs, out: VecDeque::new() }
+        Node {
+            machine,
+            client,
+            listener: None,
+            programs: Programs::default(),
+            requests: VecDeque::new(),
+            quality_changed: false,
+            out: VecDeque::new(),
+        }
     }
 
     /// The same with a function that receives events of links.
@@ -137,6 +148,8 @@ impl<R: Decided> Node<R> {
     /// Handles what happened to a program.
     fn on_program(&mut self, now: Time, number: u64, input: ProgramInput) {
         let order = match input {
+            // Its connection was closed meanwhile.
+            ProgramInput::Ordered(_) if !self.programs.has(number) => return,
             ProgramInput::Connected => {
                 self.programs.set(now, number, false);
                 let present = self.machine.present(now);
@@ -161,6 +174,7 @@ impl<R: Decided> Node<R> {
             self.machine.handle(now, Input::Own(own));
         }
         if self.machine.not_placed() > before {
+            self.drain_machine();
             let why = format!("{key}: {}", self.machine.why_not(&key, bid));
             self.tell(Some(number), Event::Refused { why });
         }
@@ -195,12 +209,11 @@ impl<R: Decided> Node<R> {
         }
     }
 
-    /// Tells programs what follows from a request of the machine.
-    fn on_wish(&mut self, wish: &R::Wish) {
-        if !self.programs.any() {
-            return;
-        }
-        let Some(event) = self.machine.event(wish) else { return };
+    /// Passes on a request of the machine, and tells programs what follows from it.
+    fn on_wish(&mut self, wish: R::Wish) {
+        let event = if self.programs.any() { self.machine.event(&wish) } else { None };
+        self.out.push_back(Output::Own(NodeWish::Own(wish)));
+        let Some(event) = event else { return };
         if let Event::FlowEnded { flow } = &event {
             self.programs.forget(&(*flow).into());
         }
@@ -209,7 +222,7 @@ impl<R: Decided> Node<R> {
 
     /// Passes events, requests and verdicts between the parts until none has any left.
     fn settle(&mut self, now: Time) {
-        let (mut requests, mut verdicts) = (VecDeque::new(), VecDeque::new());
+        let mut verdicts = VecDeque::new();
         loop {
             while let Some(heard) = self.listener.as_mut().and_then(|own| own.poll(now)) {
                 match heard {
@@ -219,40 +232,41 @@ impl<R: Decided> Node<R> {
                     }
                     Heard::Own(own) => {
                         self.machine.handle(now, Input::Own(own));
-                        self.drain_machine(&mut requests);
+                        self.drain_machine();
                     }
                 }
             }
-            self.drain_machine(&mut requests);
+            self.drain_machine();
             self.drain_client(&mut verdicts);
-            if let (Some(client), Some(request)) = (&mut self.client, requests.pop_front()) {
+            if let (Some(client), Some(request)) = (&mut self.client, self.requests.pop_front()) {
                 client.handle(now, Input::Own(request));
             } else if let Some((key, verdict)) = verdicts.pop_front() {
                 self.machine.handle(now, Input::Own(R::on_verdict(key, verdict)));
             } else {
-                return;
+                break;
             }
+        }
+        if core::mem::take(&mut self.quality_changed) {
+            self.tell_quality();
         }
     }
 
-    fn drain_machine(&mut self, requests: &mut VecDeque<AaaInput<R::Key>>) {
+    fn drain_machine(&mut self) {
         while let Some(output) = self.machine.poll() {
             let output = match output {
                 Output::Own(wish) => match self.machine.radius_request(wish) {
                     Ok(AaaInput::Ended { .. }) if fault(58) => continue,
                     Ok(request) => {
-                        requests.push_back(request);
+                        self.requests.push_back(request);
                         continue;
                     }
                     Err(wish) => {
-                        self.on_wish(&wish);
-                        Output::Own(NodeWish::Own(wish))
+                        self.on_wish(wish);
+                        continue;
                     }
                 },
                 Output::Report(report) => {
-                    if R::changes_quality(&report) {
-                        self.tell_quality();
-                    }
+                    self.quality_changed |= R::changes_quality(&report);
                     Output::Report(NodeReport::Role(report))
                 }
                 Output::Send(datagram, after) => Output::Send(datagram, after),

@@ -7,6 +7,8 @@ use segue_ip::FlowKey;
 
 /// How often programs learn the quality of paths.
 const QUALITY: Span = Span::from_secs(1);
+/// A flow that is older than this at the first look, which a program's connection begins, has no rate yet.
+const FIRST: Span = Span::from_secs(2);
 /// Shortest interval from which a rate is computed.
 const LEAST: Span = Span::from_millis(100);
 
@@ -62,6 +64,11 @@ impl Programs {
         self.connected.values().any(|decides| *decides)
     }
 
+    /// True if this program is connected.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.connected.contains_key(&number)
+    }
+
     /// Adds a program, or changes whether it decides.
     pub(crate) fn set(&mut self, now: Time, number: u64, decides: bool) {
         self.connected.insert(number, decides);
@@ -93,8 +100,16 @@ impl Programs {
     /// Updates a flow that began at `since`. Returns whether it has carried anything since the last look.
     pub(crate) fn look(&mut self, now: Time, key: FlowKey, since: Time, carried: &Carried) -> bool {
         let Carried { packets, bytes, .. } = *carried;
-        let before = Look { at: since, packets: 0, bytes: 0, rate_kbps: None };
-        let before = self.flows.get(&key).copied().unwrap_or(before);
+        let before = match self.flows.get(&key) {
+            Some(before) => *before,
+            None if now.since(since) <= FIRST => {
+                Look { at: since, packets: 0, bytes: 0, rate_kbps: None }
+            }
+            None => {
+                self.flows.insert(key, Look { at: now, packets, bytes, rate_kbps: None });
+                return false;
+            }
+        };
         // Counters restart with a binding that is new to the packet path.
         let more = |after: u64, before: u64| after.checked_sub(before).unwrap_or(after);
         let elapsed = now.since(before.at);
@@ -142,6 +157,10 @@ mod tests {
         assert_eq!(look(1.0, 10, 125_000), (true, Some(1_000.0)));
         assert_eq!(look(2.0, 10, 125_000), (false, Some(0.0)));
         assert_eq!(look(3.0, 2, 2_500), (true, Some(20.0)), "anew");
+        programs.forget(&key);
+        let carried = Carried { packets: 9, bytes: 900, last_sent: None };
+        let late = Time::ZERO + Span::from_secs(9);
+        assert!(!programs.look(late, key, Time::ZERO, &carried), "its past is no news");
         programs.forget(&key);
         assert_eq!(programs.rate(&key), None);
     }

@@ -11,7 +11,7 @@ use segue_node::{Event, Order};
 use serde_json::error::Category;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use crate::control::Place;
@@ -27,17 +27,23 @@ const LONGEST: u64 = 64 * 1024;
 /// An event of the connections, for the daemon.
 pub enum Happened {
     /// A client has connected; the sender carries the events for it.
-    Connected(u64, mpsc::Sender<Event>),
+    Connected(u64, Connection),
     /// A client has sent an order, or a line that does not parse as one.
     Said(u64, Result<Order, String>),
     /// A client has disconnected.
     Gone(u64),
 }
 
+/// A connection of a program. Dropping this closes it.
+pub struct Connection {
+    to: mpsc::Sender<Event>,
+    _open: oneshot::Sender<()>,
+}
+
 /// The socket. Dropping this removes it.
 pub struct Decisions {
     path: PathBuf,
-    connected: BTreeMap<u64, mpsc::Sender<Event>>,
+    connected: BTreeMap<u64, Connection>,
     task: tokio::task::AbortHandle,
 }
 
@@ -81,9 +87,9 @@ impl Decisions {
     }
 
     /// Adds a connection.
-    pub fn connected(&mut self, number: u64, to: mpsc::Sender<Event>) {
+    pub fn connected(&mut self, number: u64, connection: Connection) {
         info!("decisions: a program has connected");
-        self.connected.insert(number, to);
+        self.connected.insert(number, connection);
     }
 
     /// Removes a closed connection.
@@ -91,16 +97,19 @@ impl Decisions {
         self.connected.remove(&number);
     }
 
-    /// Sends an event to one connection or to all. Closes those that are too far behind: [`Happened::Gone`] follows.
-    pub fn tell(&mut self, to: Option<u64>, event: &Event) {
-        self.connected.retain(|number, connected| {
-            let behind =
-                to.is_none_or(|to| to == *number) && connected.try_send(event.clone()).is_err();
-            if behind {
-                warn!("decisions: a connection is closed, more events wait for it than may");
-            }
-            !behind
+    /// Sends an event to one connection or to all. Closes those that are too far behind, and returns their numbers.
+    pub fn tell(&mut self, to: Option<u64>, event: &Event) -> Vec<u64> {
+        let mut closed = Vec::new();
+        self.connected.retain(|number, connection| {
+            let is_asked = to.is_none_or(|to| to == *number);
+            let is_behind = is_asked && connection.to.try_send(event.clone()).is_err();
+            closed.extend(is_behind.then_some(*number));
+            !is_behind
         });
+        for _ in &closed {
+            warn!("decisions: a connection is closed, more events wait for it than may");
+        }
+        closed
     }
 }
 
@@ -114,7 +123,9 @@ impl Drop for Decisions {
 async fn serve(number: u64, stream: UnixStream, sink: &mpsc::Sender<Happened>) {
     let (read, mut write) = stream.into_split();
     let (to, mut tell) = mpsc::channel::<Event>(WAITING);
-    if sink.send(Happened::Connected(number, to)).await.is_err() {
+    let (open, mut closed) = oneshot::channel();
+    let connection = Connection { to, _open: open };
+    if sink.send(Happened::Connected(number, connection)).await.is_err() {
         return;
     }
     let mut lines = BufReader::new(read.take(LONGEST)).lines();
@@ -124,8 +135,14 @@ async fn serve(number: u64, stream: UnixStream, sink: &mpsc::Sender<Happened>) {
                 let Some(event) = event else { return };
                 let Ok(mut bytes) = serde_json::to_vec(&event) else { return };
                 bytes.push(b'\n');
-                if write.write_all(&bytes).await.is_err() {
-                    return;
+                tokio::select! {
+                    written = write.write_all(&bytes) => {
+                        if written.is_err() {
+                            return;
+                        }
+                    }
+                    // It does not read, and was closed for that.
+                    _ = &mut closed => return,
                 }
             }
             line = lines.next_line() => {

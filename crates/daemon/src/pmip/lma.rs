@@ -202,12 +202,14 @@ impl Daemon {
     }
 
     /// Sends an event to programs, with the traffic of its flow.
-    fn tell(&mut self, to: Option<u64>, mut event: Event) {
+    fn tell(&mut self, to: Option<u64>, mut event: Event) -> anyhow::Result<()> {
         if let Some((key, rate)) = event.carried_mut() {
             let carried = self.core.end.traffic_carried(&Traffic::Flow(key));
             (rate.packets, rate.bytes) = (carried.sent_packets, carried.sent_bytes);
         }
-        self.decisions.iter_mut().for_each(|decisions| decisions.tell(to, &event));
+        let closed = self.decisions.as_mut().map(|decisions| decisions.tell(to, &event));
+        let mut closed = closed.unwrap_or_default().into_iter();
+        closed.try_for_each(|number| self.feed(NodeInput::Program(number, ProgramInput::Gone)))
     }
 
     /// How often the machine has refused something for this reason.
@@ -320,10 +322,7 @@ impl Role for Daemon {
                 let volume = aaa::volume(&mut self.counter, &prefixes, last);
                 return self.feed(NodeInput::Counted { session, volume });
             }
-            NodeWish::Tell { to, event } => {
-                self.tell(to, event);
-                return Ok(());
-            }
+            NodeWish::Tell { to, event } => return self.tell(to, event),
         };
         match wish {
             LmaWish::Release(key) => self.core.end.release(&key),
@@ -376,8 +375,7 @@ impl Role for Daemon {
             }
             Happened::Said(number, Ok(order)) => (number, ProgramInput::Ordered(order)),
             Happened::Said(number, Err(why)) => {
-                decisions.tell(Some(number), &Event::Refused { why });
-                return Ok(());
+                return self.tell(Some(number), Event::Refused { why });
             }
             Happened::Gone(number) => {
                 decisions.gone(number);

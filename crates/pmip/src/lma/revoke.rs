@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_ip::Prefix;
 use segue_mobility::{Backoff, Retransmission, Silence};
 use segue_wire::mobility::body::{
@@ -19,6 +19,8 @@ use crate::news::Why;
 use crate::peer::Ends;
 use crate::{NodeId, PeerAddress, Refusal};
 
+/// Time after which a registration at the same gateway does not restart a pending revocation any more.
+const RENEWED: Span = Span::from_secs(5);
 /// Maximum number of unacknowledged revocations.
 const OPEN_MAX: usize = 1 << 12;
 
@@ -61,13 +63,14 @@ impl Lma {
 
     /// Repeats a pending revocation of a binding that was registered meanwhile: the gateway gets it again after the
     /// answer to its registration. It may have had no such binding when it got the first one, so its answer to that one
-    /// no longer counts.
+    /// no longer counts. Further registrations do not put off the end of a binding for longer than [`RENEWED`].
     pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: PeerAddress) {
         let open = self.revocations.values().find(|open| open.session == Some(session));
-        let Some(open) = open.map(|open| open.sequence) else { return };
+        let is_young = |open: &&Revocation| now < open.since + RENEWED || open.to != gateway;
+        let Some(open) = open.filter(is_young).map(|open| open.sequence) else { return };
         let Some(open) = self.revocations.remove(&open) else { return };
         let (sequence, ends) = (self.free_sequence(), self.ends_to(gateway));
-        let again = Retransmission::new(now, Backoff::REVOCATION);
+        let again = Retransmission::later(now, Backoff::REVOCATION);
         let open = Revocation { sequence, again, to: gateway, ends, ..open };
         self.revocations.insert(sequence, open);
     }
@@ -100,7 +103,8 @@ impl Lma {
         let sequence = self.free_sequence();
         let again = Retransmission::new(now, Backoff::REVOCATION);
         let (node, ends) = (node.clone(), self.ends_to(to));
-        let open = Revocation { node, sequence, trigger, session, again, to, ends, options };
+        let since = now;
+        let open = Revocation { node, sequence, trigger, session, since, again, to, ends, options };
         self.indicate(&open);
         self.revocations.insert(sequence, open);
     }

@@ -207,6 +207,7 @@ pub(super) struct Revocation {
     pub(super) trigger: RevocationTrigger,
     /// The binding that ends with the revocation; `None` if it has already moved to another gateway.
     pub(super) session: Option<u32>,
+    pub(super) since: Time,
     pub(super) again: Retransmission,
     pub(super) to: PeerAddress,
     /// How to reach the gateway, stored because it may have no other binding.
