@@ -197,7 +197,7 @@ impl Table for Host {
             port: TUNNEL_PORT,
             path,
             paths,
-            steering,
+            steering: steering.into(),
             measured_by: MeasuredBy::PacketPath,
             largest: None,
         };
