@@ -102,7 +102,10 @@ fn what_commands_print_fits_and_no_word_of_it_is_broken() {
         let narrow = printed(&args, None);
         assert!(!narrow.trim().is_empty(), "{what}");
         fits(&what, &narrow);
-        assert_eq!(words(&narrow), words(&printed(&args, Some("1000"))), "{what}");
+        // Networks of other tests may come and go between two lists.
+        let again = || words(&printed(&args, None)) == words(&printed(&args, Some("1000")));
+        let is_whole = words(&narrow) == words(&printed(&args, Some("1000")));
+        assert!(is_whole || (0..3).any(|_| again()), "{what}: words are broken or missing");
         if !what.starts_with("decode") {
             fits(&format!("{what}, on a terminal"), &shown(&args));
         }
