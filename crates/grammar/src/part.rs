@@ -68,7 +68,7 @@ macro_rules! parts {
     };
 }
 
-/// Defines the keys of a file, whose parts are public, as with [`parts`](crate::parts).
+/// Defines the keys of a file, whose parts are public, as with [`parts`].
 #[macro_export]
 macro_rules! joined {
     ($(#[$meta:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
