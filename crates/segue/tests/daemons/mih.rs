@@ -546,12 +546,12 @@ fn what_is_wrong_in_a_file_is_said_in_one_line() {
     let link = "[[link]]\ninterface = \"lo\"\naddress = \"02:00:00:00:00:01\"\n";
     for (verb, content, expected) in [
         ("function", "peers = [\"here\"]\n".to_owned(), "peers: \"here\""),
-        ("function", "validity = \"1s\"\n".to_owned(), "validity must lie"),
+        ("function", "validity = \"1s\"\n".to_owned(), "validity: must lie"),
         ("function", "name = \"\"\n".to_owned(), "1 to 253 characters"),
         ("link-sap", String::new(), "link is missing"),
         ("link-sap", format!("{link}source = \"lab\"\n"), "socket is missing"),
         ("link-sap", format!("{link}{link}"), "lo is there twice"),
-        ("link-sap", format!("{link}lost_dbm = 3\n"), "lost_dbm must lie"),
+        ("link-sap", format!("{link}lost_dbm = 3\n"), "lost_dbm: must lie"),
         ("link-sap", format!("functions = []\n{link}"), "functions: at least one"),
         ("link-sap", "[[link]]\ninterface = \"none\"\naddress = \"x\"\n".to_owned(), "\"x\" is no"),
     ] {
