@@ -446,9 +446,7 @@ impl Lma {
                 || Registration::of(&open.options).prefixes.iter().any(|p| prefixes.contains(p));
             open.session.is_some() || (&open.node, open.to) != (&node, peer) || !of_it()
         });
-        if moved || !fault(59) {
-            self.revoke_at(now, number, peer);
-        }
+        self.revoke_at(now, number, peer);
         if moved {
             if !fault(36) {
                 self.revoke_former(now, &node, &prefixes, before, same_access);

@@ -18,7 +18,7 @@ impl Mag {
         if at.state != StationState::Identifying {
             // The host was identified before. Stop the service if it has another identity now.
             let node = |identity: &Option<Identity>| identity.as_ref().map(|i| i.node.clone());
-            if node(&identity) != node(&at.identity) && !fault(60) {
+            if node(&identity) != node(&at.identity) && !fault(59) {
                 self.detach(now, &place, Why::Unauthorized);
             }
             return;
