@@ -38,8 +38,6 @@ const DRAINED: usize = 1_024;
 const ROOM_BYTES: i32 = 4 << 20;
 /// The longest datagram.
 const LONGEST: usize = 65_535;
-/// Ports below this one are names for ports that the system chooses.
-const NAMED: u16 = 2;
 
 /// A machine over its sockets. A datagram leaves from the socket of its source port, or of its protocol.
 pub struct Sockets<M> {
@@ -132,10 +130,8 @@ impl Readiness {
 }
 
 impl<M> Sockets<M> {
-    /// Opens a socket of both families on each port. The system chooses the port of [`RADIUS_PORT`] and
-    /// [`MIH_PORT`](segue_node::MIH_PORT), which the machine goes on to call by these names.
-    ///
-    /// [`RADIUS_PORT`]: segue_node::RADIUS_PORT
+    /// Opens a socket of both families on each port. The system chooses ports that are only names
+    /// ([`segue_node::is_chosen`]); the machine goes on to call them by these names.
     pub fn open(machine: M, ports: &[u16]) -> anyhow::Result<(Sockets<M>, Arrivals)> {
         let (sockets, raw) = (BTreeMap::new(), BTreeMap::new());
         let dropped = Rc::<Drops>::default();
@@ -166,7 +162,7 @@ impl<M> Sockets<M> {
 
     /// Opens a socket on a port of one address, on which no other socket may be bound.
     pub fn bind(&mut self, arrivals: &mut Arrivals, at: SocketAddr) -> anyhow::Result<()> {
-        let port = if at.port() < NAMED { 0 } else { at.port() };
+        let port = if segue_node::is_chosen(at.port()) { 0 } else { at.port() };
         let mut socket = TimestampedSocket::bind(SocketAddr::new(at.ip(), port), None)?;
         socket.receive_stamps_only();
         socket.receive_ttl()?;

@@ -36,3 +36,9 @@ pub use role::Role;
 pub const RADIUS_PORT: u16 = 0;
 /// Stands for the port of the IEEE 802.21 function, if the driver chooses it.
 pub const MIH_PORT: u16 = 1;
+
+/// True if a port only stands for one that the driver chooses.
+#[must_use]
+pub const fn is_chosen(port: u16) -> bool {
+    matches!(port, RADIUS_PORT | MIH_PORT)
+}

@@ -65,10 +65,11 @@ impl Lma {
     /// answer to its registration. It may have had no such binding when it got the first one, so its answer to that one
     /// no longer counts. Further registrations do not put off the end of a binding for longer than [`RENEWED`].
     pub(super) fn revoke_at(&mut self, now: Time, session: u32, gateway: PeerAddress) {
-        let open = self.revocations.values().find(|open| open.session == Some(session));
-        let is_young = |open: &&Revocation| now < open.since + RENEWED || open.to != gateway;
-        let Some(open) = open.filter(is_young).map(|open| open.sequence) else { return };
-        let Some(open) = self.revocations.remove(&open) else { return };
+        let restarts = |open: &&Revocation| {
+            open.session == Some(session) && (now < open.since + RENEWED || open.to != gateway)
+        };
+        let open = self.revocations.values().find(restarts).map(|open| open.sequence);
+        let Some(open) = open.and_then(|open| self.revocations.remove(&open)) else { return };
         let (sequence, ends) = (self.free_sequence(), self.ends_to(gateway));
         let again = Retransmission::later(now, Backoff::REVOCATION);
         let open = Revocation { sequence, again, to: gateway, ends, ..open };

@@ -138,14 +138,6 @@ impl Relay {
         }
     }
 
-    fn note(&mut self, address: IpAddr, packet: &Packet, of: impl Fn(&mut Count) -> &mut [u64; 2]) {
-        let counts = self.counts.iter_mut().filter(|(prefix, _)| prefix.contains(address));
-        for (_, count) in counts {
-            let [packets, octets] = of(count);
-            (*packets, *octets) = (*packets + 1, *octets + u64::from(packet.bytes));
-        }
-    }
-
     /// The tunnel to which a packet for this node belongs.
     pub(super) fn tunnel_of(&self, packet: &Packet) -> Option<u32> {
         let raw = packet.value::<Raw>()?;
@@ -178,7 +170,7 @@ impl Relay {
             Err(packet) => return Err(packet),
         };
         if self.sources.may_bring(Port::Tunnel(number), inner.src) {
-            self.note(inner.src, &inner, |count| &mut count.from);
+            note(&mut self.counts, inner.src, &inner, |count| &mut count.from);
             return Ok(inner);
         }
         self.refuse(DropReason::InnerSource, 1);
@@ -229,20 +221,16 @@ impl Relay {
             return self.refused_as(packet, DropReason::NoBinding);
         };
         bound.last_sent = Some(now);
-        let exit = bound.exit;
-        match (exit, traffic) {
+        match (bound.exit, traffic) {
             (Exit::Tunnel(_), Traffic::From(_)) => {
-                self.note(packet.src, &packet, |count| &mut count.from);
+                note(&mut self.counts, packet.src, &packet, |count| &mut count.from);
             }
             (Exit::Tunnel(_) | Exit::Link { .. }, _) => {
-                self.note(packet.dst, &packet, |count| &mut count.to);
+                note(&mut self.counts, packet.dst, &packet, |count| &mut count.to);
             }
             _ => {}
         }
-        let Some(bound) = self.bindings.get_mut(&traffic) else {
-            return self.refused_as(packet, DropReason::NoBinding);
-        };
-        match exit {
+        match bound.exit {
             Exit::Tunnel(number) => match self.tunnels.get(&number) {
                 Some(tunnel) => match put_into(tunnel, packet) {
                     Ok(outer) => Led::Into(outer),
@@ -281,6 +269,19 @@ impl Relay {
         if packets > 0 {
             *self.refused.entry(why).or_default() += packets;
         }
+    }
+}
+
+/// Counts a packet for the prefixes that have this address.
+fn note(
+    counts: &mut BTreeMap<Prefix, Count>,
+    address: IpAddr,
+    packet: &Packet,
+    of: impl Fn(&mut Count) -> &mut [u64; 2],
+) {
+    for (_, count) in counts.iter_mut().filter(|(prefix, _)| prefix.contains(address)) {
+        let [packets, octets] = of(count);
+        (*packets, *octets) = (*packets + 1, *octets + u64::from(packet.bytes));
     }
 }
 

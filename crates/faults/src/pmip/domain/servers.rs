@@ -47,10 +47,7 @@ impl Domain {
         });
     }
 
-    /// A gateway hears an interface. It ignores one whose binding was revoked a moment ago.
-    ///
-    /// # Errors
-    /// It serves the interface all the same.
+    /// A gateway hears an interface. Notes if it serves one whose binding was revoked a moment ago.
     pub(super) fn hear(&mut self, now: Time, gateway: usize, place: (u8, u8)) {
         let (interface, heard) = (LINK, station(place));
         let is_there = |domain: &Domain| domain.mag(gateway).station(LINK, &heard).is_some();
@@ -66,7 +63,7 @@ impl Domain {
         let ignores = reports.any(revoked) && !is_there(self);
         let station = heard.clone();
         self.at_mag(gateway, MagInput::Heard { interface, station, link_local: None });
-        if ignores && is_there(self) && self.lost.is_none() {
+        if ignores && is_there(self) {
             self.served_again = Some(format!("{heard} at gateway {gateway}"));
         }
     }
